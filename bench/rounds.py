@@ -23,8 +23,7 @@ import trickle
 from pyspark import SparkContext
 
 from tidegate.base.files import Files
-from tidegate.checkpoint.figures import STEPS
-from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus
+from tidegate.checkpoint.history import STEPS, CheckpointHistory, CheckpointStatus
 
 PARALLELISM = 2
 BLOCK = 10

@@ -1,4 +1,4 @@
-"""Reading the state in checkpoints and savepoints: operators and states, rows in Python, a DataFrame in Spark."""
+"""Read the state of checkpoints and savepoints: operators and states, rows in Python, a DataFrame in Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Count", "OperatorInfo", "SavepointReader", "StateInfo", "StateRow", 
 
 
 class SavepointReader(SnapshotReader):
-    """A checkpoint or savepoint to look into. What can be read without Spark: see ``SnapshotReader``."""
+    """A checkpoint or savepoint to read. ``SnapshotReader`` has the methods that need no Spark."""
 
     def dataframe(
         self,
@@ -25,18 +25,18 @@ class SavepointReader(SnapshotReader):
         map_key_type: Any = None,
         expired: bool = False,
     ) -> Any:
-        """A state as a DataFrame, read by Spark's tasks, each some key groups: nothing goes through the driver.
+        """Return a state as a DataFrame. Spark's tasks read it, each some key groups: nothing goes through the driver.
 
-        Columns: ``key``, ``namespace`` where there are windows, ``map_key`` of maps, ``value``, ``expires_ms`` with time to live.
-        What has a type has Spark's type for it; pickled keys and values are texts, unless you name the type they have.
+        Columns: ``key``, ``namespace`` for windows, ``map_key`` for maps, ``value``, ``expires_ms`` with a time to live. Columns
+        with a declared type have Spark's type for it. Pickled keys and values are texts, unless you give their types.
         """
-        from tidegate.spark.frames import StateFrame  # only who asks for a DataFrame needs Spark
+        from tidegate.spark.frames import StateFrame  # only a DataFrame needs Spark
 
         types = {"key_type": key_type, "value_type": value_type, "map_key_type": map_key_type}
         return StateFrame(self, operator, state, expired=expired, **types).read(spark)
 
     def timers_dataframe(self, spark: Any, operator: str, *, key_type: Any = None) -> Any:
-        """The timers of an operator: ``key``, ``namespace`` where there are windows, ``time_ms``, ``domain``."""
+        """Return the timers of an operator: ``key``, ``namespace`` for windows, ``time_ms``, ``domain``."""
         from tidegate.spark.frames import TimerFrame
 
         return TimerFrame(self, operator, key_type=key_type).read(spark)

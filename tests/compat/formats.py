@@ -17,10 +17,9 @@ from typing import Any
 import msgspec
 
 from tidegate.base.files import Files
-from tidegate.base.signing import SigningKey
+from tidegate.base.hashing import SigningKey
 from tidegate.checkpoint import history, lease_records, metadata
-from tidegate.checkpoint.figures import OperatorFigures
-from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry
+from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, OperatorFigures
 from tidegate.checkpoint.lease_records import AttemptStatus, Claim, LiveRecord, RestoredRecord, RestorePoint
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.checkpoint.owner import Owner

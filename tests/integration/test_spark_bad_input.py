@@ -81,7 +81,7 @@ def test_parallelism_above_the_maximum(make_env: Any, tmp_path: Path) -> None:
         env.execute()
     check_message(
         refused.value,
-        rule="The parallelism of an operator lies between 1 and its maximum parallelism",
+        rule="The parallelism of an operator exceeds its maximum parallelism",
         where="operator 'widen'",
         found="parallelism 4, maximum 3",
         cure="set_max_parallelism",
@@ -161,10 +161,10 @@ def test_a_checkpoint_directory_that_cannot_be_written(make_env: Any, tmp_path: 
         env.execute()
     check_message(
         refused.value,
-        rule="The checkpoint directory must be writable.",
+        rule="The checkpoint directory is not writable.",
         where=str(tmp_path / "file" / "below"),
         found="ENOTDIR: Not a directory",
-        cure="set execution.checkpointing.dir to another one",
+        cure="set execution.checkpointing.dir to another directory",
     )
     assert (tmp_path / "file").read_text() == "in the way"
 

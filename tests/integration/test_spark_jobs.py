@@ -82,7 +82,7 @@ def test_an_environment_is_empty_again_after_execute(make_env: Any) -> None:
     env = make_env()
     env.from_collection([1]).add_sink(lambda v: None)
     env.execute()
-    with pytest.raises(ProgramError, match="A job needs at least one operator"):
+    with pytest.raises(ProgramError, match="The job has no operator"):
         env.execute()
 
 

@@ -41,19 +41,19 @@ MUTANTS = [
     Mutant(
         "accept a round that was declined",
         "runtime/attempt.py",
-        "        declined = next((ack for ack in event.acks if ack.declined is not None), None)",
+        "        declined = next((ack for ack in acks if ack.declined is not None), None)",
         "        declined: Ack | None = None",
         "errors",
     ),
     Mutant(
         "commit before metadata",
-        "runtime/checkpoint_lane.py",
+        "runtime/steps.py",
         """        try:
-            completed = self._coordinator.completed.add(cut.metadata)
+            completed = self.completed.add(cut.metadata)
 """,
         """        yield from self._committers.commit_by_sink(cut.unconfirmed(self._confirmed))
         try:
-            completed = self._coordinator.completed.add(cut.metadata)
+            completed = self.completed.add(cut.metadata)
 """,
         "crashes",
     ),
@@ -73,14 +73,15 @@ MUTANTS = [
     ),
     Mutant(
         "forget prepared output when a checkpoint was not stored",
-        "runtime/attempt_checkpoints.py",
-        """        self.unsaved = True
-        self._give_up(event.cut.checkpoint_id, str(event.error))
-""",
-        """        self._confirmed.update({sink: len(items) for sink, items in event.cut.committables.items()})
-        self._lane._confirmed.update({sink: len(items) for sink, items in event.cut.committables.items()})
-        self._give_up(event.cut.checkpoint_id, str(event.error))
-""",
+        "runtime/checkpoints.py",
+        """        self._lane_seconds = seconds
+        self._unsaved = True
+        if checkpoint.ending""",
+        """        self._lane_seconds = seconds
+        if checkpoint.cut is not None:
+            self._confirmed.update({sink: len(items) for sink, items in checkpoint.cut.committables.items()})
+            self.steps._confirmed.update({sink: len(items) for sink, items in checkpoint.cut.committables.items()})
+        if checkpoint.ending""",
         "errors",
     ),
     Mutant(
@@ -126,9 +127,9 @@ MUTANTS = [
     ),
     Mutant(
         "delete files of a checkpoint that waits to be stored",
-        "runtime/attempt_checkpoints.py",
-        "        needed = progress.paths() | self._lane.paths() | self._savepoints.paths()",
-        "        needed = progress.paths() | self._savepoints.paths()",
+        "runtime/checkpoints.py",
+        "        needed = progress.paths() | self.paths()",
+        "        needed = progress.paths()",
         "held",
     ),
     Mutant(
@@ -210,8 +211,8 @@ MUTANTS = [
     Mutant(
         "go on from the end of a round that was discarded",
         "runtime/attempt.py",
-        "        self._planner.discard()\n        self._checkpoints.released |= written_paths(acks)\n",
-        "        self._checkpoints.released |= written_paths(acks)\n",
+        "        self._planner.discard()\n        self._steps.discard(",
+        "        self._steps.discard(",
         "errors",
     ),
     Mutant(
@@ -230,14 +231,14 @@ MUTANTS = [
     Mutant(
         "keep the rest of a task that was tried again",
         "runtime/attempt.py",
-        "        if any(ack.run.attempt > 0 and self._has_sink(ack) for ack in event.acks):",
-        "        if not event.acks:",
+        "        if any(ack.run.attempt > 0 and self._has_sink(ack) for ack in acks):",
+        "        if not acks:",
         "tries",
     ),
     Mutant(
         "store a checkpoint before its rounds are published",
-        "runtime/checkpoint_lane.py",
-        "        one_lane = self._outputs is Lane.CHECKPOINTS\n",
+        "runtime/steps.py",
+        "        one_lane = self.outputs is self.checkpoints\n",
         "        one_lane = True\n",
         "repeats",
     ),
@@ -250,8 +251,8 @@ MUTANTS = [
     ),
     Mutant(
         "publish rounds of an attempt that has failed to publish one",
-        "runtime/checkpoint_lane.py",
-        "            self._broken = True\n",
+        "runtime/inbox.py",
+        "            self._gate = _Gate.BROKEN\n",
         "",
         "round sinks",
     ),
@@ -288,8 +289,8 @@ MUTANTS = [
     Mutant(
         "end a job while records are in flight",
         "runtime/attempt.py",
-        " and self._checkpoints.all_saved and not self.progress.in_flight_records\n",
-        " and self._checkpoints.all_saved\n",
+        " and self.checkpoints.all_saved and not self.progress.in_flight_records\n",
+        " and self.checkpoints.all_saved\n",
         "in flight",
     ),
     Mutant(

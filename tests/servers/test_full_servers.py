@@ -244,7 +244,7 @@ def test_full_disk_is_reported_with_sink_path_cause_and_cure(tmp_path: Path) -> 
         with pytest.raises(CheckpointError) as caught:
             JobMaster(program, SimulatedEngine(seed=1), local_root=str(tmp_path / "local")).run()
     told = str(caught.value)
-    assert f"sink FileSink 'sink': StorageError: {SINK[0].upper()}{SINK[1:]} must be able to " in told
+    assert f"sink FileSink 'sink': StorageError: {SINK[0].upper()}{SINK[1:]} cannot " in told
     assert f"where: {out}/" in told and "found: ENOSPC: No space left on device" in told
     assert "cure: free some space, or choose another directory" in told
     assert "contextlib" not in told

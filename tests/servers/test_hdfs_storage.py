@@ -82,5 +82,5 @@ def test_an_address_without_a_server(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     with pytest.raises(ConfigurationError) as error:
         Files("hdfs:///checkpoints")
-    assert error.value.rule == "An address on HDFS names its name node or name service, or Hadoop's configuration does."
+    assert error.value.rule == "Neither the HDFS address nor Hadoop's configuration names a name node or name service."
     assert "HADOOP_CONF_DIR" in str(error.value.cure)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from tidegate.runtime.inbox import Inbox, Lane, Work
+from tidegate.runtime.inbox import Event, Inbox, LaneName
 
-_BESIDE = (Lane.CHECKPOINTS, Lane.SAVEPOINTS, Lane.PUBLICATIONS)
+_BESIDE = (LaneName.CHECKPOINTS, LaneName.SAVEPOINTS, LaneName.PUBLICATIONS)
 
 
 class SimulatedLanes:
@@ -22,14 +22,14 @@ class SimulatedLanes:
         self._random = random.Random(seed)
         self._before = self._random.choice((0.05, 0.3, 0.7))
         self._between = self._random.choice((0.05, 0.3, 0.6, 0.9))
-        self._todo: dict[Lane, deque[Work]] = {lane: deque() for lane in Lane}
-        self._inside: set[Lane] = set()
+        self._todo: dict[LaneName, deque[Iterator[Event | None]]] = {lane: deque() for lane in LaneName}
+        self._inside: set[LaneName] = set()
         self.deepest = 0
         """Most that has waited in the checkpoint lane at once."""
 
-    def submit(self, lane: Lane, work: Work) -> None:
+    def submit(self, lane: LaneName, work: Iterator[Event | None]) -> None:
         self._todo[lane].append(work)
-        self.deepest = max(self.deepest, len(self._todo[Lane.CHECKPOINTS]))
+        self.deepest = max(self.deepest, len(self._todo[LaneName.CHECKPOINTS]))
 
     def aside(self, act: Callable[[], None]) -> None:
         act()
@@ -37,12 +37,12 @@ class SimulatedLanes:
     @property
     def overlap(self) -> bool:
         """The checkpoint lane works in the middle of a round, right now."""
-        return self._inside == {Lane.ROUNDS, Lane.CHECKPOINTS}
+        return self._inside == {LaneName.ROUNDS, LaneName.CHECKPOINTS}
 
     @property
     def storing(self) -> bool:
         """The checkpoint lane has something to do."""
-        return bool(self._todo[Lane.CHECKPOINTS])
+        return bool(self._todo[LaneName.CHECKPOINTS])
 
     @property
     def busy(self) -> bool:
@@ -50,15 +50,15 @@ class SimulatedLanes:
 
     def step(self) -> bool:
         beside = [lane for lane in _BESIDE if self._todo[lane]]
-        if self._todo[Lane.ROUNDS] and not (beside and self._random.random() < self._before):
-            self._advance(Lane.ROUNDS)
+        if self._todo[LaneName.ROUNDS] and not (beside and self._random.random() < self._before):
+            self._advance(LaneName.ROUNDS)
         elif beside:
             self._advance(self._one_of(beside))
         else:
             return False
         return True
 
-    def _one_of(self, ready: list[Lane]) -> Lane:
+    def _one_of(self, ready: list[LaneName]) -> LaneName:
         return ready[0] if len(ready) == 1 else self._random.choice(ready)
 
     def between_tasks(self) -> None:
@@ -68,7 +68,7 @@ class SimulatedLanes:
                 return
             self._advance(self._one_of(ready))
 
-    def _advance(self, lane: Lane) -> None:
+    def _advance(self, lane: LaneName) -> None:
         work = self._todo[lane][0]
         self._inside.add(lane)
         try:

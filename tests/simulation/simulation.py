@@ -204,7 +204,7 @@ class Simulation:
         if attempt is None or not self.alone or self.concurrent or life.fired or life.at_round:
             return
         files = Files(self.place.job)
-        needed = attempt.progress.paths() | attempt._lane.paths()
+        needed = attempt.progress.paths() | attempt.checkpoints.paths()
         for point in read_lineage(files).retained:
             needed |= locate_own(files, point).metadata.paths()
         there = set(files.list("shared"))

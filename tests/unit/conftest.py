@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tidegate.runtime import attempt
 from tidegate.state.stores import close_removed_stores
+
+attempt.VALIDATE = True  # every job of a unit test checks the invariants of the driver after every event
 
 
 @pytest.fixture(autouse=True, scope="module")

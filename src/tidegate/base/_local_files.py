@@ -1,4 +1,4 @@
-"""The local file system behind ``Files``: plain system calls, fsync, permissions. And what hidden files are."""
+"""The local file system of ``Files``: plain system calls, fsync, permissions. And names of hidden and temporary files."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ STREAM_BUFFER = 1 << 18
 
 
 def is_hidden(name: str) -> bool:
-    """Flink's rule for files a source does not read."""
+    """Return whether a source skips a file of this name: Flink's rule."""
     return name.startswith((".", "_"))
 
 
 def temporary_name(path: str) -> str:
-    """Where a file is until it is complete."""
+    """Return the path that a file has until it is complete."""
     directory, _, name = path.rpartition("/")
     return f"{directory}/.{name}.{new_token()}.tmp"
 
 
 class Access:
-    """Who may read new files and directories. ``private``: the user alone, and what is above ``root`` is made by the user's umask.
-    A directory with the setgid bit widens that: the group gets at everything below as it gets at the directory itself, whatever the
-    umask, since who writes there may be another user than who reads and deletes."""
+    """Permissions of new files and directories.
+
+    With ``private`` only the user has access below ``root``; directories above ``root`` follow the umask. A directory with the
+    setgid bit widens this: the group gets the same access to everything below as to the directory, whatever the umask. The user
+    that writes there may be another one than the user that reads and deletes.
+    """
 
     def __init__(self, root: str, private: bool) -> None:
         self._root, self._private = root, private
@@ -72,7 +75,7 @@ class Access:
                 os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | stat.S_ISGID | shared)
 
     def protect_root(self, group: bool) -> None:
-        """Make the root, for the user alone or with the setgid bit for its group. An existing one that is the user's is changed."""
+        """Make the root private, or with ``group`` open to its group by the setgid bit. An existing root of the user is changed."""
         self.make_directories(self._root)
         mode = stat.S_ISGID | 0o770 if group else 0o700
         status = os.stat(self._root)
@@ -82,7 +85,7 @@ class Access:
 
 
 def _group_access(directory: str) -> int:
-    """What the group may do in it, 0 unless the setgid bit says that the directory is the group's."""
+    """Return the group's permissions in the directory; 0 without the setgid bit."""
     mode = os.stat(directory).st_mode
     return mode & 0o070 if mode & stat.S_ISGID else 0
 
@@ -98,7 +101,7 @@ class LocalStream:
         self._file.write(data)
 
     def finish(self) -> None:
-        """Durable when this returns. ``FileExistsError`` if somebody else has made a file of this name."""
+        """Make the file durable. Raise ``FileExistsError`` if another writer has made a file of this name."""
         with _removed_on_error(self._written):
             try:
                 faults.point("storage.write.opened", path=self._path)
@@ -122,7 +125,7 @@ class LocalStream:
 class LocalFileSystem:
     """All paths are absolute. Raises OSError.
 
-    Temporary files are named ``.<name>.<random>.tmp``, so that a sweep finds those a crash has left.
+    Temporary files are named ``.<name>.<random>.tmp``, so that a sweep finds those of a crash.
     """
 
     def __init__(self, root: str, private: bool = True) -> None:
@@ -157,8 +160,8 @@ class LocalFileSystem:
         _sync_directory(os.path.dirname(path))
 
     def rename(self, source: str, target: str) -> None:
-        # link + unlink, because rename(2) overwrites silently. A crash in between leaves both names of the same file:
-        # calling again then finds the target to be the source itself, and finishes.
+        # link + unlink, because rename(2) overwrites silently. A crash in between leaves two names of one file:
+        # the next call then finds that the target is the source itself, and finishes.
         self.access.make_directories(os.path.dirname(target))
         try:
             _link_new(source, target)
@@ -207,7 +210,7 @@ class LocalFileSystem:
             if entry.is_dir():
                 yield from ((f"{entry.name}/{name}", size) for name, size in self.find(entry.path, hidden))
             else:
-                with contextlib.suppress(FileNotFoundError):  # deleted between listing and looking
+                with contextlib.suppress(FileNotFoundError):  # deleted since the listing
                     yield entry.name, entry.stat().st_size
 
     def walk(self, path: str) -> Iterator[str]:
@@ -251,8 +254,8 @@ def _link_new(source: str, target: str) -> None:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
             raise
-        # File systems without hard links (some FUSE mounts): still never visible in part, but two publishers
-        # at the very same moment are not told apart.
+        # File systems without hard links (some FUSE mounts): a file is still never visible in part, but two publishers at
+        # the same moment may both succeed.
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
         os.rename(source, target)
@@ -268,7 +271,7 @@ def _sync_directory(path: str) -> None:
 
 @contextlib.contextmanager
 def _removed_on_error(path: str) -> Iterator[None]:
-    """Remove a half-made file after an error of the file system. After a crash a sweep does it."""
+    """Remove an incomplete file after an error of the file system. After a crash a sweep removes it."""
     try:
         yield
     except OSError:

@@ -1,11 +1,14 @@
-"""Every other file system behind ``Files``, through fsspec."""
+"""The remote file systems of ``Files``, through fsspec: object stores, and HDFS through hdfs-native."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
+import io
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, ParamSpec, TypeVar, cast
+from urllib.parse import urlsplit
 
 from tidegate.base import faults
 from tidegate.base._local_files import is_hidden, temporary_name
@@ -16,7 +19,7 @@ R = TypeVar("R")
 
 
 def as_os_errors(method: Callable[P, R]) -> Callable[P, R]:
-    """Client libraries raise errors of their own (botocore ...): callers handle OSError only."""
+    """Turn the errors of client libraries (botocore ...) into OSError, which is all that callers handle."""
 
     @functools.wraps(method)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -31,7 +34,7 @@ def as_os_errors(method: Callable[P, R]) -> Callable[P, R]:
 
 
 _OBJECT_STORES = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "r2"))
-"""They show a file only when all of it is there, and rename by copying it."""
+"""These show a file only when it is complete, and rename by copying."""
 
 
 class RemoteStream:
@@ -63,7 +66,7 @@ class RemoteStream:
     def discard(self) -> None:
         with contextlib.suppress(Exception):  # not every client has both
             self._file.discard()
-            self._file.closed = True  # else it uploads what there is when it is collected
+            self._file.closed = True  # else the garbage collector makes it upload what was written
         self._system.delete(self._written)
 
 
@@ -71,8 +74,7 @@ class RemoteFileSystem:
     """All paths are full addresses. Raises OSError.
 
     ``publish`` is exclusive where the file system can create exclusively (S3 by a conditional put, memory). Elsewhere two
-    publishers at the same moment are not told apart. Object stores show a file only when all of it is there. HDFS has a class of
-    its own (``_hdfs_files.py``).
+    publishers at the same moment may both succeed. Object stores show a file only when it is complete.
     """
 
     def __init__(self, root: str, **options: str) -> None:
@@ -82,10 +84,10 @@ class RemoteFileSystem:
             self._fs: Any = fsspec.core.url_to_fs(root, **options)[0]
         except (ImportError, ValueError) as error:
             raise ConfigurationError(
-                "The file system of a storage directory must be known to fsspec.",
+                "No installed package serves the file system of the storage directory.",
                 where=root,
                 found=str(error),
-                cure="install the package it names (tidegate[s3], tidegate[hdfs]), or correct the address",
+                cure="install the package that the message names (tidegate[s3], tidegate[hdfs]), or correct the address",
             ) from error
         self._known_directories: set[str] = set()
         self.is_object_store = root.partition("://")[0] in _OBJECT_STORES
@@ -208,3 +210,122 @@ class RemoteFileSystem:
         if known not in self._known_directories:
             self._fs.makedirs(parent, exist_ok=True)
             self._known_directories.add(known)
+
+
+HDFS_PROTOCOLS = frozenset(("hdfs", "viewfs"))
+_READ_BUFFER = 1 << 20
+_ONE_NAME_NODE = {"dfs.client.failover.max.attempts": "2"}
+"""Callers decide about retries. The client's default of 15 attempts, three minutes, is meant for a name service with failover."""
+
+
+class HdfsFileSystem(RemoteFileSystem):
+    """All paths are full addresses. Raises OSError.
+
+    HDFS shows a file as soon as it is created, half written. So a file that others look for is written under a temporary name and
+    moved when it is complete. A move is one step of the name node: it refuses an existing target (``publish``, ``rename``) or
+    replaces it (``replace``). Files that nobody looks for are created under their own name, which the name node gives only once.
+    Neither way checks the name first, so of two writers at the same moment one is refused.
+
+    fsspec's own ``pipe_file`` checks first and then overwrites, so it is not used. The name node makes missing directories.
+    """
+
+    def __init__(self, root: str) -> None:
+        _require_client(root)
+        try:
+            super().__init__(root, **(_ONE_NAME_NODE if urlsplit(root).port is not None else {}))
+        except RuntimeError as error:
+            raise ConfigurationError(
+                "Neither the HDFS address nor Hadoop's configuration names a name node or name service.",
+                where=root,
+                found=str(error),
+                cure="write hdfs://HOST:PORT/PATH, or set HADOOP_CONF_DIR to the directory of core-site.xml and hdfs-site.xml",
+            ) from error
+
+    @as_os_errors
+    def create(self, path: str, data: bytes) -> None:
+        with self._removed_on_error(path, self.open_new(path)) as file:
+            faults.point("storage.write.opened", path=path)
+            file.write(data)
+            file.close()
+
+    @as_os_errors
+    def open_new(self, path: str) -> Any:
+        return self._fs.open(path, "wb", overwrite=False)
+
+    @as_os_errors
+    def open_stream(self, path: str) -> BinaryIO:
+        return io.BufferedReader(_Reader(self._fs.open(path, "rb")), _READ_BUFFER)
+
+    @as_os_errors
+    def publish(self, path: str, data: bytes) -> None:
+        temporary = temporary_name(path)
+        self.create(temporary, data)
+        with self._removed_on_error(temporary):
+            faults.point("storage.publish.before-link", path=path, temporary=temporary)
+            self._fs.mv(temporary, path)
+        faults.point("storage.publish.after-link", path=path, temporary=temporary)
+
+    @as_os_errors
+    def replace(self, path: str, data: bytes) -> None:
+        temporary = temporary_name(path)
+        self.create(temporary, data)
+        with self._removed_on_error(temporary):
+            faults.point("storage.replace.before-rename", path=path, temporary=temporary)
+            self._fs.mv(temporary, path, overwrite=True)
+
+    @as_os_errors
+    def rename(self, source: str, target: str) -> None:
+        try:
+            self._fs.mv(source, target)
+        except FileNotFoundError:  # a move does not make directories
+            self._fs.makedirs(target.rpartition("/")[0], exist_ok=True)
+            self._fs.mv(source, target)
+
+    @contextlib.contextmanager
+    def _removed_on_error(self, path: str, file: Any = None) -> Iterator[Any]:
+        """Remove an incomplete file after an error. After a crash a sweep removes it."""
+        try:
+            yield file
+        except Exception:
+            with contextlib.suppress(Exception):
+                self._fs.rm_file(path)
+            raise
+
+
+def _require_client(root: str) -> None:
+    """Import hdfs-native, which registers itself with fsspec instead of the client that needs Hadoop's libraries."""
+    try:
+        importlib.import_module("hdfs_native")
+    except ImportError as error:
+        raise ConfigurationError(
+            "The package hdfs-native, which HDFS needs, is not installed.",
+            where=root,
+            found=str(error),
+            cure="run: pip install 'tidegate[hdfs]', on this host and on the workers",
+        ) from error
+
+
+class _Reader(io.RawIOBase):
+    """Adapt the client's reader to ``BufferedReader``: its ``seek`` does not return the position, and it has no ``readinto``."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self.tell()
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    @as_os_errors
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

@@ -1,4 +1,4 @@
-"""Checks of arguments handed to the API: the wrong type gives one error that names method, value and cure."""
+"""Checks of the API's arguments: a wrong type gives one error that names method, value and cure."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ C = TypeVar("C", bound=type)
 
 
 def shown(value: Any) -> str:
-    """A value for an error message: its type and its repr, cut to a sane length."""
+    """Return the type and the shortened repr of a value, for an error message."""
     return f"{type(value).__name__} {reprlib.repr(value)}"
 
 
 def wrong(method: str, wanted: str, value: Any, cure: str) -> ArgumentTypeError:
-    """The error for a value of the wrong type; the caller raises it."""
+    """Return the error for a value of the wrong type."""
     return ArgumentTypeError(f"{method} takes {wanted}", found=shown(value), cure=cure)
 
 
 def expect_int(method: str, value: Any, cure: str) -> int:
-    """An int that is not a bool."""
+    """Return the value, or raise if it is not an int or is a bool."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise wrong(method, "a whole number", value, cure)
     return value
 
 
 def expect_text(method: str, value: Any, cure: str) -> str:
+    """Return the value, or raise if it is not a non-empty text."""
     if not isinstance(value, str) or not value:
         raise wrong(method, "a non-empty text", value, cure)
     return value
 
 
 def made_by(maker: str, first: type = object) -> Callable[[C], C]:
-    """For a class that only its builder or its static methods make: a call with other arguments is refused, and names ``maker``.
+    """Decorate a class that only its builder or static methods make: other constructor calls raise and name ``maker``.
 
     ``first``: the type of the first argument, where any single value would fit the signature.
     """

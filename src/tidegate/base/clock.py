@@ -18,29 +18,29 @@ Callback = Callable[[], None]
 
 class Timer(Protocol):
     def cancel(self) -> None:
-        """The callback is not called any more, unless it has begun."""
+        """Do not call the callback any more, unless the call has begun."""
         ...
 
 
 class Clock(Protocol):
-    """Wall clock in milliseconds, a monotonic one for durations, an interruptible wait, and calls at a moment."""
+    """A wall clock in milliseconds, a monotonic clock for durations, an interruptible wait, and planned calls."""
 
     def now_ms(self) -> int: ...
 
     def monotonic(self) -> float: ...
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait until the event is set (True) or the seconds are over (False). ``FOREVER``: until it is set."""
+        """Wait until the event is set (True) or the seconds have passed (False). ``FOREVER``: until it is set."""
         ...
 
     def call_at(self, moment: float, callback: Callback) -> Timer:
-        """Call back once ``monotonic()`` has come to ``moment``, from a thread of the clock's: the callback posts an event or
-        starts something, and never waits."""
+        """Call back once ``monotonic()`` has reached ``moment``, from the clock's thread. The callback posts an event or starts
+        something, and never waits."""
         ...
 
 
 class SystemClock:
-    """The machine's time. One thread for all callbacks, started with the first of them."""
+    """The machine's time. One thread, started with the first callback, makes all callbacks."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -56,10 +56,10 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told, or when somebody waits on it. Whoever moves it makes the calls that have become due."""
+    """A clock that moves only by ``advance`` or by a wait. The thread that moves the clock makes the calls that are due."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000, *, same_as: ManualClock | None = None) -> None:
-        """``same_as``: the time is that clock's too, the calls are not: those of a process that has stopped are not made."""
+        """``same_as``: share the time of that clock, but not its calls: calls of a stopped process are not made."""
         self._time: list[float] = same_as._time if same_as is not None else [float(start_ms)]
         self._timers: list[_Entry] = []
         self._numbers = itertools.count()
@@ -87,12 +87,14 @@ class ManualClock:
         return event.is_set()
 
     def call_at(self, moment: float, callback: Callback) -> Timer:
-        entry = _Entry(round(moment * 1000, 3), next(self._numbers), callback)  # seconds since 1970 are not exact
+        entry = _Entry(
+            round(moment * 1000, 3), next(self._numbers), callback
+        )  # seconds since 1970 as floats are inexact
         heapq.heappush(self._timers, entry)
         return entry
 
     def _move_to(self, target: float, until: threading.Event | None) -> None:
-        """One call after the other, each at its time; an event that is set stops the time there."""
+        """Make the due calls in order, each at its time. Stop where a call sets the event."""
         while self._timers and self._timers[0].moment <= target:
             entry = heapq.heappop(self._timers)
             self._now = max(self._now, entry.moment)
@@ -100,12 +102,12 @@ class ManualClock:
             if until is not None and until.is_set():
                 return
         if target == FOREVER:
-            raise AssertionError("somebody waits for ever: nothing is planned that could set the event")
+            raise AssertionError("a thread waits for ever: no planned call can set the event")
         self._now = max(self._now, target)
 
 
 class _Entry:
-    """A planned call. Ordered by its moment, then by when it was planned."""
+    """A planned call, ordered by its moment and then by when it was planned."""
 
     def __init__(self, moment: float, number: int, callback: Callback) -> None:
         self.moment, self._number = moment, number
@@ -133,8 +135,8 @@ _MOST_ENTRIES = 64
 class _Timetable:
     """The planned calls of this process, and the thread that makes them.
 
-    Every round plans one that is nearly always cancelled, and its moment may be years away (a patience times the failures that
-    are tolerated). So cancelled ones do not wait for their moment: they go whenever the table has doubled.
+    Every round plans a call that is nearly always cancelled, and its moment may be years away (a patience times the tolerated
+    failures). So cancelled calls do not stay until their moment: they are removed whenever the table has doubled.
     """
 
     def __init__(self) -> None:
@@ -152,10 +154,10 @@ class _Timetable:
                 heapq.heapify(self._entries)
                 self._clear_at = max(_MOST_ENTRIES, 2 * len(self._entries))
             heapq.heappush(self._entries, entry)
-            if self._thread is None or not self._thread.is_alive():  # the second: in a process that was forked
+            if self._thread is None or not self._thread.is_alive():  # a forked process has no such thread
                 self._thread = threading.Thread(target=self._run, name="tidegate-clock", daemon=True)
                 self._thread.start()
-            if self._entries[0] is entry:  # else the thread wakes up in time as it is
+            if self._entries[0] is entry:  # else the thread wakes up early enough
                 self._changed.notify()
             return entry
 
@@ -165,7 +167,7 @@ class _Timetable:
             try:
                 entry.call()
             except Exception as error:
-                log.error("a call at a moment failed: %r", error)
+                log.error("a planned call failed: %r", error)
 
     def _next_due(self) -> _Entry:
         with self._changed:

@@ -1,4 +1,4 @@
-"""All errors of Tidegate: one root, one message formula, each says whether a restart can help."""
+"""All errors of Tidegate: one root, one form of message, and whether a restart can help."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from tidegate.base.portable_errors import PortableError
 
 
 class TidegateError(PortableError):
-    """Root of all errors. The message is a formula: the rule; where; what was found; the cure.
+    """The root of all errors. A message has up to four parts:
 
-    ``restart_helps`` tells the restart strategy whether running again from the last checkpoint can succeed.
-    Every error pickles, whatever its subclass adds, and takes its causes along.
+    ``rule``: what is wrong now, in the present tense. ``where``: operator, file, line, option. ``found``: the value or event.
+    ``cure``: an imperative with a command or a key.
+
+    ``restart_helps`` tells the restart strategy whether a restart from the last checkpoint can succeed. Every error pickles, with
+    all attributes of its subclass and with its causes.
     """
 
     restart_helps = True
@@ -27,39 +30,39 @@ class TidegateError(PortableError):
         return "\n".join([self.rule, *(f"  {label}: {text}" for label, text in parts if text)])
 
     def located(self, where: str) -> Self:
-        """This error, with the place it lacked."""
+        """Set ``where`` if it is missing, and return this error."""
         if not self.where:
             self.where = where
             self.args = (self._message(),)
         return self
 
     def having(self, *, found: str | None = None, cure: str | None = None) -> Self:
-        """This error, with another ``found`` or another cure."""
+        """Replace ``found`` or ``cure``, and return this error."""
         self.found, self.cure = found or self.found, cure or self.cure
         self.args = (self._message(),)
         return self
 
     def within(self, where: str) -> Self:
-        """This error, with the place that its own is in."""
+        """Put an outer place before ``where``, and return this error."""
         self.where = f"{where}, {self.where}" if self.where else where
         self.args = (self._message(),)
         return self
 
 
 class ConfigurationError(TidegateError, ValueError):
-    """A configuration key or value is wrong. Found before anything is started."""
+    """A configuration key or value is invalid. Raised before anything starts."""
 
     restart_helps = False
 
 
 class ProgramError(TidegateError, ValueError):
-    """The user's program is not valid (duplicate uid, parallelism above the maximum, a function that cannot be pickled ...)."""
+    """The user's program is invalid (duplicate uid, parallelism above the maximum, a function that cannot be pickled ...)."""
 
     restart_helps = False
 
 
 class NotInTidegateError(ProgramError, ModuleNotFoundError):
-    """A program imports something of PyFlink that Tidegate does not have. ``name``: the whole name by which it was asked for."""
+    """A program imports a name of PyFlink that Tidegate does not have. ``name``: the full name."""
 
     def __init__(
         self, rule: str, *, found: str | None = None, cure: str | None = None, name: str | None = None
@@ -69,13 +72,13 @@ class NotInTidegateError(ProgramError, ModuleNotFoundError):
 
 
 class ArgumentTypeError(TidegateError, TypeError):
-    """A value of the wrong type was handed to the API."""
+    """An argument of the API has the wrong type."""
 
     restart_helps = False
 
 
 class DependencyError(TidegateError):
-    """What a job needs in the workers (files, archives, requirements) could not be brought there. Names host and cause."""
+    """Files, archives or requirements of a job cannot be installed on a worker. Names host and cause."""
 
     restart_helps = False
 
@@ -85,7 +88,7 @@ class UserCodeError(TidegateError):
 
 
 class StateAccessError(TidegateError, ValueError):
-    """State or a timer was used where there is no key, or with another type than it was declared with."""
+    """State or a timer is used without a key, or with another type than declared."""
 
     restart_helps = False
 
@@ -97,27 +100,27 @@ class StateFormatError(TidegateError):
 
 
 class PickleRefusedError(StateFormatError):
-    """Stored data is pickled, and the user said that pickles are not loaded."""
+    """Stored data is pickled, and the user has forbidden to load pickles."""
 
 
 class TextError(TidegateError, ValueError):
-    """A text has characters its character set does not have. The same record will fail again."""
+    """A text contains characters that its character set lacks. The same record will fail again."""
 
     restart_helps = False
 
 
 class StorageError(TidegateError):
-    """Reading or writing checkpoint storage failed, or a file is not what its handle says."""
+    """Checkpoint storage cannot be read or written, or a file differs from its handle."""
 
 
 class CorruptFileError(StorageError):
-    """A file is missing, short, or its hash differs. Names file, expected and found."""
+    """A file is missing or truncated, or its hash differs. Names the file, the expected and the found content."""
 
     restart_helps = False
 
 
 class RestoreError(TidegateError):
-    """A checkpoint cannot be restored into this program. All mismatches are reported together, nothing was touched."""
+    """A checkpoint cannot be restored into this program. Reports all mismatches together; nothing has changed."""
 
     restart_helps = False
 
@@ -127,13 +130,13 @@ class NewerFormatError(RestoreError, StateFormatError):
 
 
 class SnapshotError(TidegateError, ValueError):
-    """What was asked of a snapshot is not in it, or cannot be written into one."""
+    """A snapshot lacks the requested operator or state, or cannot be written."""
 
     restart_helps = False
 
 
 class CheckpointError(TidegateError):
-    """A checkpoint failed for more times in a row than tolerated; the reason is in the message."""
+    """More checkpoints in a row failed than tolerated. The message has the reason."""
 
 
 class LeaseError(TidegateError):
@@ -143,126 +146,126 @@ class LeaseError(TidegateError):
 
 
 class FencedError(LeaseError):
-    """This attempt lost its lease to a newer one and must not publish, commit or delete anything."""
+    """This attempt lost its lease to a newer attempt and must not publish, commit or delete anything."""
 
 
 class RoundError(TidegateError):
-    """A round failed: barriers or attempt tokens disagree, or a Spark job failed. Nothing of it was accepted."""
+    """A round failed: barriers or attempt tokens disagree, or a Spark job failed. Nothing of the round was accepted."""
 
 
 class EngineLostError(RoundError):
-    """What runs the rounds is gone (Spark's JVM died). The next attempt starts a new one."""
+    """The engine that runs the rounds is gone (Spark's JVM died). The next attempt starts a new engine."""
 
 
 class EngineUnavailableError(RoundError):
-    """What runs the rounds does not start, or is gone and not ours to start again. A new process has to go on."""
+    """The engine that runs the rounds does not start, or is gone and cannot be started here. A new process has to continue."""
 
     restart_helps = False
 
 
 class CommitError(TidegateError):
-    """A sink could not commit what a completed checkpoint holds, after all retries. Names what is not committed."""
+    """A sink cannot commit the output of a completed checkpoint, after all retries. Names the uncommitted output."""
 
 
 class OutputLostError(CommitError):
-    """What a completed checkpoint holds is gone from the outside system: no retry and no restart brings it back."""
+    """The output of a completed checkpoint is missing in the external system: no retry and no restart can restore it."""
 
     restart_helps = False
 
 
 class OutputClosedError(CommitError):
-    """Nobody reads the standard output or error any more on which a job prints its records."""
+    """The standard output or error on which a job prints its records is closed."""
 
     restart_helps = False
 
 
 class RetryableCommitError(TidegateError):
-    """Raised by a committer: the outside system did not take the commit now; trying again may succeed."""
+    """Raised by a committer: the external system rejects the commit now, and a retry may succeed."""
 
 
 class ServiceError(TidegateError):
-    """An outside system (a broker, a database) does not answer, refuses, or is not what a connector needs."""
+    """An external system (a broker, a database) does not answer, refuses a request, or does not fit the connector."""
 
 
 class AccessError(ServiceError):
-    """User, password or rights are wrong: trying again does not help."""
+    """User, password or permissions are wrong: a retry does not help."""
 
     restart_helps = False
 
 
 class RowError(TidegateError, ValueError):
-    """A row that its table does not take: a value of the wrong type, or a constraint that it violates. Names column or constraint,
-    and the key of the row. The same row will be refused again."""
+    """A table refuses a row: a value has the wrong type, or violates a constraint. Names the column or constraint, and the key of
+    the row. The table will refuse the same row again."""
 
     restart_helps = False
 
 
 class JobFailedError(TidegateError):
-    """The job ended as FAILED; the cause is chained."""
+    """The job ended as FAILED. Its cause is chained."""
 
     restart_helps = False
 
 
 class JobCancelledError(TidegateError):
-    """The job was cancelled while somebody waited for its result."""
+    """The job was cancelled while a caller waited for its result."""
 
     restart_helps = False
 
 
 class JobSuspendedError(TidegateError):
-    """The driver was told to end (Ctrl-C, SIGTERM) and has given the job back: a new start goes on with it."""
+    """The driver was interrupted (Ctrl-C, SIGTERM) and has suspended the job: a new start continues it."""
 
     restart_helps = False
 
 
 class UnknownJobError(TidegateError, ValueError):
-    """No job that is registered has this id."""
+    """No registered job has this id."""
 
     restart_helps = False
 
 
 class AmbiguousJobError(UnknownJobError):
-    """Several jobs have ids that begin so."""
+    """Several jobs have ids that begin with this text."""
 
 
 class JobOverError(TidegateError):
-    """A command for a job that has ended."""
+    """A command names a job that has ended."""
 
     restart_helps = False
 
 
 class DriverDiedError(JobOverError):
-    """A command for a job whose driver is gone without having told an end."""
+    """A command names a job whose driver died without reporting an end."""
 
 
 class NoLogError(TidegateError):
-    """The output of a job's driver is in no file that commands know."""
+    """No known file contains the output of a job's driver."""
 
     restart_helps = False
 
 
 class UnreachableError(TidegateError):
-    """The driver of a job does not answer, or not to us."""
+    """The driver of a job does not answer, or not to this user."""
 
     restart_helps = False
 
 
 class RefusedError(CheckpointError):
-    """A job does not do what a command says, and nothing has changed."""
+    """A job refuses a command, and nothing has changed."""
 
     restart_helps = False
 
 
 class NoTargetError(RefusedError, ConfigurationError):
-    """A savepoint without a directory to go into."""
+    """A savepoint has no target directory."""
 
 
 class SnapshotInUseError(RefusedError, RestoreError):
-    """A snapshot that a job may have to restore."""
+    """A snapshot cannot be deleted: a job may have to restore it."""
 
 
 class CommandFailedError(TidegateError):
-    """A job tried to do what a command says and could not."""
+    """A job tried to execute a command and failed."""
 
     restart_helps = False
 

@@ -1,7 +1,7 @@
-"""Named fault points. Free in production: one global load and a comparison, never on the per-record path.
+"""Named fault points. They cost a global load and a comparison, and never stand on the per-record path.
 
 A test installs a hook in this process, or sets ``TIDEGATE_FAULT_HOOK=module:function`` so that every process of a job
-(driver, Python workers) finds it. The hook gets the point's name and where it is, and may raise, kill or wait.
+(driver, Python workers) finds it. The hook gets the name and the place of the point, and may raise, kill or wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _hook: Hook | None = None
 
 
 class Killed(BaseException):
-    """What a hook raises to stand for the death of a process: nobody handles it, and no user code is to blame."""
+    """Raised by a hook to simulate the death of a process. No code handles it, and it blames no user code."""
 
 
 def point(name: str, **where: Any) -> None:

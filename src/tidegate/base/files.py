@@ -1,6 +1,6 @@
 """The one file layer: durable writes, streams, atomic publication, verified reads, on any fsspec file system.
 
-Checkpoint storage uses it, and so do file sources and sinks: ``purpose`` says whose files they are, for the messages.
+Checkpoint storage, file sources and file sinks use it. ``purpose`` names the use in error messages.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from tidegate.base import _hdfs_files, faults
+from tidegate.base import faults
 from tidegate.base._local_files import LocalFileSystem
-from tidegate.base._remote_files import RemoteFileSystem
+from tidegate.base._remote_files import HDFS_PROTOCOLS, HdfsFileSystem, RemoteFileSystem
 from tidegate.base.errors import ConfigurationError, CorruptFileError, InternalError, StorageError
-from tidegate.base.hashing import content_hash, hash_text, is_strong, new_digest, shown_hash
+from tidegate.base.hashing import SigningKey, content_hash, hash_text, is_strong, new_digest, shown_hash
 from tidegate.base.ids import new_token
-from tidegate.base.signing import SigningKey
 
 CHECKPOINT_STORAGE, FILE_SINK = "checkpoint storage", "the directory of a file sink"
 _PIECE = 4 << 20
-_JAVA_STACK = re.compile(r"(?:\n|\\n)(?:\t|\\t)at ")  # servers in Java send theirs with the message
+_JAVA_STACK = re.compile(r"(?:\n|\\n)(?:\t|\\t)at ")  # servers in Java send a stack with the message
 _WRONG_DIRECTORIES = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 Paths = list[str]
 FileSystem = LocalFileSystem | RemoteFileSystem
 
 
 class FileHandle(msgspec.Struct, frozen=True):
-    """Where a file is (relative to the root) and what it must hold. ``hash``: see ``hashing.py``."""
+    """The path of a file, relative to the root, with its size and hash (``hashing.py``)."""
 
     path: str
     size: int
@@ -40,7 +39,7 @@ class FileHandle(msgspec.Struct, frozen=True):
 
 
 class _Stream(Protocol):
-    """What a file system gives to write to."""
+    """A file that a file system is writing."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -50,9 +49,10 @@ class _Stream(Protocol):
 
 
 class FileWriter:
-    """A new file, written piece by piece: size and hash come out on the way. Use it in a ``with``: an error discards the file.
+    """Write a new file in pieces and compute its size and hash. Use it in a ``with``: an error discards the file.
 
-    ``close`` makes it durable. Before that it has a temporary name where the file system allows (object stores show nothing).
+    ``close`` makes the file durable. Before, the file has a temporary name where the file system allows (object stores show
+    nothing).
     """
 
     def __init__(self, path: str, location: str, purpose: str, stream: _Stream, strong: bool) -> None:
@@ -69,7 +69,7 @@ class FileWriter:
         self.size += len(data)
 
     def content_hash(self) -> str:
-        """Of what was written so far."""
+        """Return the hash of the content so far."""
         return hash_text(self._digest)
 
     def close(self) -> FileHandle:
@@ -81,7 +81,7 @@ class FileWriter:
         return FileHandle(self._path, self.size, self.content_hash())
 
     def discard(self) -> None:
-        """Leave no file. Nothing happens after ``close``."""
+        """Remove the file. After ``close`` this does nothing."""
         stream, self._stream = self._stream, None
         if stream is not None:
             with _storage_errors("delete", self._location, self._purpose):
@@ -98,11 +98,11 @@ class Files:
     """A root directory on any file system: a plain path, ``file://``, ``memory://``, ``s3://``, ``hdfs://``.
 
     All paths are relative to the root, with ``/``. Every failure of the file system is a ``StorageError`` with path and
-    reason; a file that is missing or not what its handle says is a ``CorruptFileError``. Only ``publish`` and
-    ``rename`` raise ``FileExistsError``: there it is an answer. New local files are the user's alone, but for those of a file
-    sink. May be used by several threads. Pickles, without the signing key.
+    reason. A file that is missing, or differs from its handle, is a ``CorruptFileError``. Only ``publish`` and ``rename`` raise
+    ``FileExistsError``, as an answer. New local files are private to the user, except for those of a file sink. Several threads
+    may use one object. It pickles without the signing key.
 
-    ``strong``: handles of new files carry a cryptographic hash. ``signing_key``: the one of the job whose directory this is.
+    ``strong``: handles of new files carry a cryptographic hash. ``signing_key``: the key of the job that owns the directory.
     """
 
     signing_key: SigningKey | None = None
@@ -122,17 +122,17 @@ class Files:
         return isinstance(self._system, LocalFileSystem)
 
     def location(self, path: str = "") -> str:
-        """The full address, for messages and for code that opens the file itself."""
+        """Return the full address, for messages and for code that opens the file itself."""
         if path.startswith("/") or ".." in path.split("/"):
-            raise InternalError(f"A path on {self.purpose} stays below its root.", where=self.root, found=path)
+            raise InternalError(f"A path on {self.purpose} leads out of its root.", where=self.root, found=path)
         return f"{self.root.rstrip('/')}/{path}" if path else self.root
 
     # -- writing --
 
     def write(self, path: str, data: bytes) -> FileHandle:
-        """Create a file; it is durable when this returns. An existing one is an error: names are unique.
+        """Create a file and make it durable. An existing file is an error: names are unique.
 
-        A failed write gives no handle, so a torn file is never referenced; it is removed here or by a later sweep.
+        A failed write returns no handle, so an incomplete file is never referenced. It is removed here or by a later sweep.
         """
         full = self.location(path)
         with _storage_errors("write", full, self.purpose):
@@ -142,9 +142,10 @@ class Files:
         return FileHandle(path, len(data), content_hash(data, strong=self.strong))
 
     def create_stream(self, path: str, *, aside: bool = True) -> FileWriter:
-        """Create a file piece by piece; it is durable when the stream is closed. An existing one is an error.
+        """Create a file in pieces. It is durable when the stream is closed. An existing file is an error.
 
-        ``aside``: it gets its name only when it is complete, where the file system allows. Not needed for names nobody looks for.
+        ``aside``: write under a temporary name until the file is complete, where the file system allows. Names that nobody
+        looks for do not need it.
         """
         full = self.location(path)
         with _storage_errors("write", full, self.purpose):
@@ -152,21 +153,21 @@ class Files:
             return FileWriter(path, full, self.purpose, self._system.create_stream(full, aside), self.strong)
 
     def upload(self, handles: Collection[FileHandle]) -> None:
-        """Step 7, before the metadata: state files that wait on this host (``spooled_files.py``). Here none does."""
+        """Step 7, before the metadata: store state files that wait on this host (``spooled_files.py``). Here none waits."""
 
     def forget_others(self) -> None:
-        """What drivers before this one have left on this host. Here nothing."""
+        """Remove files that earlier drivers left on this host. Here there are none."""
 
     def forget_spool(self) -> None:
-        """The job did not start. Here nothing."""
+        """Remove the spool of a job that did not start. Here there is none."""
 
     def forget_own(self) -> None:
-        """The driver has ended: what it has on this host besides goes. Here nothing."""
+        """Remove the driver's files on this host, at its end. Here there are none."""
 
     def publish(self, path: str, data: bytes) -> None:
-        """Create a file atomically with its whole content; ``FileExistsError`` if it is there. Never visible in part.
+        """Create a file atomically with its whole content, never visible in part. Raise ``FileExistsError`` if it exists.
 
-        After any other error the outcome is unknown: read it back before acting on it (FAULTS.md C5).
+        After any other error the outcome is unknown: read the file back before acting on it (FAULTS.md C5).
         """
         full = self.location(path)
         with _storage_errors("publish", full, self.purpose, answers=(FileExistsError,)):
@@ -174,28 +175,28 @@ class Files:
             self._system.publish(full, data)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write a file atomically over what is there, if anything. A reader sees the old or the new content."""
+        """Create or overwrite a file atomically. A reader sees the old or the new content."""
         full = self.location(path)
         with _storage_errors("replace", full, self.purpose):
             faults.point("storage.replace", path=full, size=len(data))
             self._system.replace(full, data)
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file atomically; ``FileExistsError`` if the target is there, and then nothing has changed."""
+        """Move a file atomically. Raise ``FileExistsError``, and change nothing, if the target exists."""
         old, new = self.location(source), self.location(target)
         with _storage_errors(f"rename to {new}", old, self.purpose, answers=(FileExistsError,)):
             faults.point("storage.rename", path=old, target=new)
             self._system.rename(old, new)
 
     def make_directory(self, path: str = "") -> None:
-        """Make a directory and its parents; existing ones are fine."""
+        """Make a directory and its parents. They may exist."""
         full = self.location(path)
         with _storage_errors("make directory", full, self.purpose):
             self._system.make_directory(full)
 
     def protect(self, *, group: bool = False) -> None:
-        """Make the root, and let nobody but the user, and with ``group`` the directory's group, get at what is in it. On any other
-        than a local file system the storage decides that."""
+        """Make the root and give access only to the user and, with ``group``, to the directory's group. A remote storage has its
+        own rules of access."""
         if isinstance(self._system, LocalFileSystem):
             with _storage_errors("make directory", self.root, self.purpose):
                 self._system.access.protect_root(group)
@@ -203,14 +204,14 @@ class Files:
             self.make_directory()
 
     def delete(self, path: str) -> None:
-        """Delete a file; a missing one is fine."""
+        """Delete a file. It may be missing."""
         full = self.location(path)
         with _storage_errors("delete", full, self.purpose):
             faults.point("storage.delete", path=full)
             self._system.delete(full)
 
     def delete_tree(self, path: str) -> None:
-        """Delete a directory and all in it; a missing one is fine. Not atomic."""
+        """Delete a directory with its content, not atomically. It may be missing."""
         full = self.location(path)
         with _storage_errors("delete", full, self.purpose):
             faults.point("storage.delete", path=full)
@@ -219,17 +220,17 @@ class Files:
     # -- reading --
 
     def read(self, handle: FileHandle) -> bytes:
-        """The content, verified against size and hash."""
+        """Return the content, verified against size and hash."""
         data = self._read(handle.path, expected_content(handle.size, handle.hash))
         verify(self.location(handle.path), data, handle.size, handle.hash)
         return data
 
     def read_bytes(self, path: str) -> bytes:
-        """The whole content, not verified."""
+        """Return the whole content without verifying it."""
         return self._read(path, "a file")
 
     def read_if_exists(self, path: str) -> bytes | None:
-        """The whole content, or None if there is no such file."""
+        """Return the whole content, or None if the file is missing."""
         full = self.location(path)
         with _storage_errors("read", full, self.purpose), contextlib.suppress(FileNotFoundError):
             faults.point("storage.read", path=full)
@@ -237,7 +238,7 @@ class Files:
         return None
 
     def open_stream(self, path: str, expected: str = "a file") -> BinaryIO:
-        """The file for reading and seeking. What goes wrong while it is read is an OSError of the file system."""
+        """Open a file for reading and seeking. Errors while it is read are OSErrors of the file system."""
         full = self.location(path)
         with _storage_errors("read", full, self.purpose, missing=expected):
             faults.point("storage.read", path=full)
@@ -254,7 +255,7 @@ class Files:
             return self._system.size(full)
 
     def size_if_exists(self, path: str) -> int | None:
-        """The size, or None if there is no such file."""
+        """Return the size, or None if the file is missing."""
         full = self.location(path)
         with (
             _storage_errors("look for", full, self.purpose),
@@ -269,9 +270,9 @@ class Files:
             return self._system.is_directory(full)
 
     def find(self, path: str = "", *, hidden: bool = False) -> Iterator[tuple[str, int]]:
-        """All files below a directory, relative to it, with their sizes, sorted. A missing directory is empty.
+        """Yield all files below a directory, relative to it, with their sizes, sorted. A missing directory is empty.
 
-        Without ``hidden`` names that begin with ``.`` or ``_`` are left out, and directories of such names.
+        Without ``hidden``, files and directories whose names begin with ``.`` or ``_`` are skipped.
         """
         full = self.location(path)
         with _storage_errors("list", full, self.purpose):
@@ -279,9 +280,9 @@ class Files:
             yield from self._system.find(full, hidden)
 
     def list(self, path: str = "") -> Paths:
-        """All files below a directory, relative to the root, sorted, temporary ones too. A missing directory is empty.
+        """List all files below a directory, also temporary ones, relative to the root and sorted. A missing directory is empty.
 
-        On object stores a listing may be stale: never decide by it alone.
+        On object stores a listing may be stale: never decide by a listing alone.
         """
         full = self.location(path)
         with _storage_errors("list", full, self.purpose):
@@ -289,16 +290,15 @@ class Files:
             return sorted(f"{path}/{name}" if path else name for name in self._system.walk(full))
 
     def list_names(self, path: str = "") -> Paths:
-        """The names of files and directories in a directory, one level, sorted. A missing directory is empty."""
+        """List the names of files and directories in a directory, sorted. A missing directory is empty."""
         full = self.location(path)
         with _storage_errors("list", full, self.purpose):
             faults.point("storage.list", path=full)
             return sorted(self._system.names(full))
 
     def check_writable(self, *, group: bool = False) -> None:
-        """Make the root (``protect``), write, read and delete a probe file. Raises ``ConfigurationError`` with directory, finding
-        and cure."""
-        probe = f".probe-{new_token()}.tmp"  # as all temporary files, so that a sweep finds what a crash left
+        """Make the root (``protect``), then write, read and delete a probe file. Raise ``ConfigurationError`` if that fails."""
+        probe = f".probe-{new_token()}.tmp"  # the name of a temporary file, so that a sweep finds it after a crash
         try:
             self.protect(group=group)
             found = self.read(self.write(probe, b"tidegate"))
@@ -307,15 +307,15 @@ class Files:
             if not self.is_local and not isinstance(error.__cause__, _WRONG_DIRECTORIES):
                 raise  # the storage does not answer: the directory may be right, and a restart may help
             raise ConfigurationError(
-                "The checkpoint directory must be writable.",
+                "The checkpoint directory is not writable.",
                 where=self.root,
                 found=error.found,
-                cure="create it and give this user write permission, or set execution.checkpointing.dir to another one",
+                cure="create it and give this user write permission, or set execution.checkpointing.dir to another directory",
             ) from error
         assert found == b"tidegate"
 
     def damaged(self, path: str, expected: str, found: str) -> StorageError:
-        """The error for a file that is not what was written, for who reads it as a stream and checks it on the way."""
+        """Return the error for a damaged file, for callers that read a stream and check its content themselves."""
         return corrupt(self.location(path), expected, found, purpose=self.purpose)
 
     def _read(self, path: str, expected: str) -> bytes:
@@ -331,19 +331,19 @@ def expected_content(size: int, hash: str) -> str:
 
 
 def verified_copy(source: Files, path: str, target: Files, name: str, *, size: int, hash: str) -> None:
-    """Copy a file, from one root to another, in pieces. ``CorruptFileError``, and no copy, if it is not what was written."""
+    """Copy a file from one root to another, in pieces. Raise ``CorruptFileError``, and leave no copy, if it is damaged."""
     with target.create_stream(name) as writer:
         read_verified(source, path, size=size, hash=hash, take=writer.write)
         writer.close()
 
 
 def verify_content(source: Files, path: str, *, size: int, hash: str) -> None:
-    """Read a file in pieces. ``CorruptFileError`` if it is not what was written."""
+    """Read a file in pieces. Raise ``CorruptFileError`` if it is damaged."""
     read_verified(source, path, size=size, hash=hash, take=lambda data: None)
 
 
 def read_verified(source: Files, path: str, *, size: int, hash: str, take: Callable[[bytes], object]) -> None:
-    """Hand a file over in pieces. ``CorruptFileError``, after the last one, if it is not what was written."""
+    """Pass a file to ``take`` in pieces. Raise ``CorruptFileError``, after the last piece, if the file is damaged."""
     expected, digest, found = expected_content(size, hash), new_digest(is_strong(hash)), 0
     with source.open_stream(path, expected) as stream:
         while data := _piece(source, path, stream):
@@ -360,7 +360,7 @@ def _piece(source: Files, path: str, stream: BinaryIO) -> bytes:
 
 
 def verify(location: str, data: bytes, size: int, expected_hash: str) -> None:
-    """Raise ``CorruptFileError`` if the data is not what a handle says."""
+    """Raise ``CorruptFileError`` if the data differs from its handle."""
     found_hash = content_hash(data, strong=is_strong(expected_hash))
     if len(data) != size or found_hash != expected_hash:
         raise corrupt(location, expected_content(size, expected_hash), expected_content(len(data), found_hash))
@@ -369,11 +369,11 @@ def verify(location: str, data: bytes, size: int, expected_hash: str) -> None:
 def corrupt(
     location: str, expected: str, found: str, cure: str | None = None, *, purpose: str = CHECKPOINT_STORAGE
 ) -> CorruptFileError:
-    """The error for a file that is missing or not what it should be. ``cure``: another one than for a part of a checkpoint."""
+    """Return the error for a missing or damaged file. ``cure`` replaces the cure for a part of a checkpoint."""
     if cure is None:
-        cure = "bring the file back from a copy"
+        cure = "restore the file from a copy"
         if purpose == CHECKPOINT_STORAGE:
-            cure += ", or point execution.state-recovery.path at another checkpoint"
+            cure += ", or set execution.state-recovery.path to another checkpoint"
     return CorruptFileError(
         f"A file on {purpose} is not what was written.",
         where=location,
@@ -416,8 +416,8 @@ def _storage_error(action: str, location: str, purpose: str, error: OSError) -> 
         errno.EACCES: "give this user read and write permission on the directory",
         errno.EROFS: "choose a directory on a file system that is mounted writable",
     }
-    cure = cures.get(error.errno or 0, "check that the storage is there, reachable and healthy")
-    rule = f"{purpose[0].upper()}{purpose[1:]} must be able to {action}."
+    cure = cures.get(error.errno or 0, "check that the storage exists, is reachable and healthy")
+    rule = f"{purpose[0].upper()}{purpose[1:]} cannot {action}."
     return StorageError(rule, where=location, found=found, cure=cure)
 
 
@@ -425,22 +425,20 @@ def _system(root: str, private: bool) -> FileSystem:
     protocol, remote, _ = root.partition("://")
     if not remote:
         return LocalFileSystem(root, private)
-    return _hdfs_files.HdfsFileSystem(root) if protocol in _hdfs_files.PROTOCOLS else RemoteFileSystem(root)
+    return HdfsFileSystem(root) if protocol in HDFS_PROTOCOLS else RemoteFileSystem(root)
 
 
 def _normalized(root: str) -> str:
     text = os.fspath(root).removeprefix("file://") if root.startswith("file://") else os.fspath(root)
     if not text.strip():
         raise ConfigurationError(
-            "A storage directory must have a name.", found=repr(root), cure="give a path or an address"
+            "The storage directory has no name.", found=repr(root), cure="give a path or an address"
         )
     if "://" in text:
         return text
     path = os.path.expanduser(text)
     if path.startswith("~"):
         raise ConfigurationError(
-            "'~' stands for a home directory",
-            found=f"{text!r}, and no such home directory is known",
-            cure="an absolute path",
+            "The home directory that '~' stands for is unknown", found=repr(text), cure="give an absolute path"
         )
     return os.path.abspath(path)

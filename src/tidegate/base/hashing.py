@@ -1,11 +1,16 @@
-"""The two hashes that file handles carry: a fast one against damage, a cryptographic one against forgery."""
+"""Hashes of file handles, a fast one against damage and a cryptographic one against forgery; and the key that signs snapshots."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import os
+import stat
 from typing import Any
 
 import xxhash
+
+from tidegate.base.errors import ConfigurationError
 
 _SHA256 = "sha256:"
 
@@ -36,3 +41,62 @@ def is_strong(hash: str) -> bool:
 def shown_hash(hash: str) -> str:
     """Return the hash with the name of its algorithm, for messages."""
     return f"sha-256 {hash.removeprefix(_SHA256)}" if is_strong(hash) else f"xxh3-128 {hash}"
+
+
+_LEAST_BYTES = 32
+_CONTEXT = b"tidegate-snapshot-1\n"
+"""Signatures of anything else made with the same key never verify as a snapshot's."""
+
+
+class SigningKey:
+    """A secret shared by all who write and restore a job's snapshots. It stays on the driver: tasks never get it."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def __repr__(self) -> str:
+        return "SigningKey(***)"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("A signing key never leaves the driver.")
+
+    @staticmethod
+    def load(path: str, *, where: str) -> SigningKey:
+        """Read the key from a file that only its owner can read. ``where``: the option or argument that named the file."""
+        try:
+            with open(path, "rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                secret = file.read().strip()
+        except OSError as error:
+            raise _bad(where, path, f"{type(error).__name__}: {error.strerror or error}") from error
+        if not stat.S_ISREG(mode):
+            raise _bad(where, path, "it is not a regular file")
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigurationError(
+                "The signing key is readable by other users",
+                where=where,
+                found=f"{path} has mode {stat.S_IMODE(mode):04o}",
+                cure=f"run: chmod 600 {path}",
+            )
+        if len(secret) < _LEAST_BYTES:
+            raise _bad(where, path, f"{len(secret)} bytes, fewer than {_LEAST_BYTES}")
+        return SigningKey(secret)
+
+    def sign(self, content: bytes) -> str:
+        return self._signature(hashlib.sha256(content).digest())
+
+    def accepts(self, signature: str, digest: bytes) -> bool:
+        """Return whether this key signed the content with this SHA-256 digest."""
+        return hmac.compare_digest(self._signature(digest), signature)
+
+    def _signature(self, digest: bytes) -> str:
+        return hmac.new(self._secret, _CONTEXT + digest, hashlib.sha256).hexdigest()
+
+
+def _bad(where: str, path: str, found: str) -> ConfigurationError:
+    return ConfigurationError(
+        "The signing key cannot be used",
+        where=where,
+        found=f"{path}: {found}",
+        cure=f"make one: (umask 077; openssl rand -hex 32 > {path}), and copy it to every host that restores the job",
+    )

@@ -1,4 +1,4 @@
-"""Directories that belong to one process: whoever comes later can tell whether that process still lives."""
+"""Directories that belong to one process. Later processes can tell whether that process is still alive."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LOCK, _CONTENT, _KEPT = "lock", "0", "kept"
 
 
 class HeldDirectory:
-    """A new directory below ``parent``, under a name that nobody had. A lock says that it is in use.
+    """A new directory below ``parent`` with a unique name. A lock says that it is in use.
 
-    The lock ends with the process, however that ends, so ``sweep`` of another process finds what is left. A child that was forked
-    has the lock too: what it keeps from being swept stays a little longer, no more.
+    The lock ends with the process, however the process ends, so ``sweep`` of another process finds abandoned directories. A forked
+    child has the lock too: the directory then stays until the child ends.
     """
 
     def __init__(self, parent: str) -> None:
@@ -27,32 +27,32 @@ class HeldDirectory:
             while held is None:
                 self._place = os.path.join(parent, new_token())
                 os.makedirs(os.path.join(self._place, _CONTENT))
-                held = _hold(self._place)  # a sweep may have been quicker: then the next name
+                held = _hold(self._place)  # None if a sweep was faster: then try the next name
         except OSError as error:
             raise StorageError(
-                "A directory for the files of a running job must be writable and support file locks.",
+                "The directory for files of running jobs is not writable, or has no file locks.",
                 where=parent,
                 found=f"{type(error).__name__}: {error}",
-                cure="choose another directory with tidegate.state.local-dir",
+                cure="set tidegate.state.local-dir to another directory",
             ) from error
         self.path = os.path.join(self._place, _CONTENT)
         self.let_go = weakref.finalize(self, os.close, held)
-        """What the end of the process does too."""
+        """Release the lock, as the end of the process does."""
 
     def remove(self) -> None:
-        """With everything in it. It may be called again."""
+        """Remove the directory with its content. May be called again."""
         shutil.rmtree(self._place, ignore_errors=True)
         self.let_go()
 
     def keep(self) -> None:
-        """It outlives this process: no sweep takes it."""
+        """Let the directory outlive this process: no sweep removes it."""
         with contextlib.suppress(OSError), open(os.path.join(self._place, _KEPT), "x"):
             pass
         self.let_go()
 
 
 def sweep(parent: str) -> None:
-    """Remove those below ``parent`` that no living process holds and none was told to keep."""
+    """Remove the directories below ``parent`` that no live process holds and that are not marked as kept."""
     try:
         names = os.listdir(parent)
     except OSError:
@@ -63,14 +63,14 @@ def sweep(parent: str) -> None:
         try:
             held = _hold(place)
         except OSError:
-            continue  # whatever it is, it is none of ours
+            continue  # not a held directory
         if held is not None:
             shutil.rmtree(place, ignore_errors=True)
             os.close(held)
 
 
 def is_any_held(tree: str) -> bool:
-    """Whether a living process holds a directory anywhere below. Where locks cannot be asked the answer is yes."""
+    """Return whether a live process holds a directory anywhere below. True where the lock cannot be checked."""
     for place, _, names in os.walk(tree):
         if _LOCK in names:
             try:
@@ -84,7 +84,7 @@ def is_any_held(tree: str) -> bool:
 
 
 def mark_kept(path: str, parent: str) -> None:
-    """No sweep takes the one below ``parent`` that the path lies in: somebody wants to read it."""
+    """Mark the directory below ``parent`` that contains the path, so that no sweep removes it: a job will read it."""
     place = path.removeprefix(f"{parent}/").partition("/")[0]
     if path.startswith(f"{parent}/") and place:
         with contextlib.suppress(OSError), open(os.path.join(parent, place, _KEPT), "x"):
@@ -92,11 +92,11 @@ def mark_kept(path: str, parent: str) -> None:
 
 
 def _hold(place: str) -> int | None:
-    """The lock of a directory; None if another one has it, or the directory is gone.
+    """Take the lock of a directory and return it; None if another process has it, or the directory is gone.
 
-    Owner and sweeper both make the lock file if it is missing, take the lock, and then look whether the file is still the one by
-    that name. So of an owner that is not ready and a sweeper that finds its directory exactly one goes on: either the owner has the
-    lock and the sweeper leaves, or the sweeper had it and the file is gone.
+    Owner and sweeper both make the lock file if it is missing, take the lock, and then check that the path still names this file.
+    So of a new owner and a sweeper that finds its directory exactly one continues: either the owner has the lock and the sweeper
+    leaves, or the sweeper had the lock and the file is gone.
     """
     path = os.path.join(place, _LOCK)
     try:

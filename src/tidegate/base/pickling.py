@@ -1,4 +1,4 @@
-"""Pickles: functions on their way to the executors, where what cannot be pickled is named; stored data, which can be refused."""
+"""Pickles of functions for the executors, with reports of what cannot be pickled. Pickles in snapshots, which can be refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEEPEST = 6
 
 class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
-        """A cached function of the main program would pickle by its name, and no worker has that program."""
+        """Pickle a cached function of the main program by value: by name no worker could find it."""
         if isinstance(value, _Cached) and (value.__module__ == "__main__" or "<locals>" in value.__qualname__):
             return _cached, (value.__wrapped__, value.cache_parameters())
         return super().reducer_override(value)
@@ -32,14 +32,26 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """As ``cloudpickle.dumps``; functions with ``functools.lru_cache`` travel too, with an empty cache."""
+    """Pickle as ``cloudpickle.dumps`` does, and also functions with ``functools.lru_cache``, with an empty cache."""
     with io.BytesIO() as file:
         _Pickler(file).dump(value)
         return file.getvalue()
 
 
+def pickled(part: Any) -> bytes | None:
+    """Pickle a part of an operator when the operator is added, as PyFlink does; None if the part cannot be pickled.
+
+    So a lambda in a loop sees the loop's variable of that moment, and later changes to a list do not count. ``execute`` reports
+    parts that cannot be pickled, with the operator's name.
+    """
+    try:
+        return dumps(part)
+    except Exception:  # pickling runs user code, which may raise anything
+        return None
+
+
 def cure_of(error: BaseException, otherwise: str) -> str:
-    """The cure for a value that cannot be pickled: ``otherwise``, unless the value is nested deeper than Python recurses."""
+    """Return the cure for a value that cannot be pickled: ``otherwise``, unless the value is nested too deeply for Python."""
     deep = isinstance(error, RecursionError) or "excessively deep recursion" in str(error)
     return _FLATTEN if deep else otherwise
 
@@ -47,16 +59,16 @@ def cure_of(error: BaseException, otherwise: str) -> str:
 _FLATTEN = "nest the data less deeply: use a flat list of its parts, or a text that holds it"
 
 
-# -- pickles that come from a snapshot ---------------------------------------------------------------------------------------
+# -- pickles in snapshots ------------------------------------------------------------------------------------------------------
 
 
 _stored_allowed = True
 
 
 def allow_stored(allowed: bool) -> None:
-    """Say whether this process may load pickles from snapshots. A pickle runs code of whoever wrote it.
+    """Set whether this process may load pickles from snapshots. A pickle runs code of its writer.
 
-    The driver says it when a job starts, and a worker for each of its tasks.
+    The driver calls this when a job starts, and a worker for each of its tasks.
     """
     global _stored_allowed
     _stored_allowed = allowed
@@ -72,12 +84,12 @@ def load_stored(data: bytes) -> Any:
 
 
 def load_stored_from(stream: BinaryIO) -> Any:
-    """As ``load_stored``, the next pickle of a stream."""
+    """Load the next pickle of a stream, as ``load_stored`` does."""
     return pickle.load(stream) if _stored_allowed else _refuse(b"")
 
 
 def stored_loader() -> Callable[[bytes], Any]:
-    """Return what loads many stored pickles: the rule is looked up once."""
+    """Return a function that loads stored pickles, for many of them: the rule is looked up once."""
     return pickle.loads if _stored_allowed else _refuse
 
 
@@ -90,30 +102,22 @@ def _refuse(data: bytes) -> Any:
 
 
 def why_not(value: Any, error: BaseException) -> str:
-    """What the error says, and the variable or attribute it comes from."""
+    """Return the text of the error, with the variable or attribute that causes it."""
     text = f"{type(error).__name__}: {error}"
     path = _culprit(value, 0)
     return f"{text} ({', in '.join(reversed(path))})" if path else text
 
 
 def _culprit(value: Any, depth: int) -> list[str]:
-    """From the outside in, the names that lead to a part that cannot be pickled; empty if all named parts can."""
+    """Return the names that lead to a part that cannot be pickled, from the outside in; empty if all named parts can."""
     for name, part in _parts(value) if depth < _DEEPEST else ():
-        if not _picklable(part):
+        if pickled(part) is None:
             return ([name] if name else []) + _culprit(part, depth + 1)
     return []
 
 
-def _picklable(value: Any) -> bool:
-    try:
-        dumps(value)
-    except Exception:  # pickling runs user code, which may raise anything
-        return False
-    return True
-
-
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """The parts that travel with a value, each with what the user calls it."""
+    """Yield the parts that are pickled with a value, each with the user's name for it."""
     if isinstance(value, MethodType):
         yield "", value.__self__
         yield "", value.__func__

@@ -1,4 +1,4 @@
-"""What positions, committables and states of connectors are made of: plain data, which any version can read again."""
+"""Plain data, which every version can read: positions, committables and states of connectors consist of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a text can be written down: lone surrogates cannot."""
+    """Return whether a text can be encoded: lone surrogates cannot."""
     try:
         text.isascii() or text.encode()
     except UnicodeEncodeError:
@@ -15,7 +15,7 @@ def is_encodable(text: str) -> bool:
 
 
 def find_other(data: Any, *, allow_bytes: bool) -> Any | None:
-    """The first thing in ``data`` that is not plain; None if all is."""
+    """Return the first part of ``data`` that is not plain; None if all parts are."""
     if data is None or type(data) in (bool, float) or (allow_bytes and type(data) is bytes):
         return None
     if type(data) is str:

@@ -1,6 +1,6 @@
-"""Errors on their way to another process. Pickle drops what an exception was raised from, and its traceback: both travel here.
+"""Errors that cross processes. Pickle drops the causes of an exception and its traceback; here both are kept.
 
-On arrival the chain of causes stands as it was, and at its far end a ``RemoteTraceback`` shows, as text, where it all came from.
+On arrival the chain of causes is restored. Its last cause is a ``RemoteTraceback`` with the original traceback as text.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tidegate.base.user_code import is_ours, is_the_users
 
 _LONGEST_CHAIN = 16
 _LARGEST = 1 << 20
-"""Bytes of a pickled exception, characters of a traceback: an error may hold the record, whatever its size."""
+"""Most bytes of a pickled exception and most characters of a traceback: an error may contain a record of any size."""
 
 
 class RemoteTraceback(Exception):
-    """Where an error was raised, in the words of the process that raised it."""
+    """The traceback of an error, as text from the process that raised it."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -31,9 +31,9 @@ class RemoteTraceback(Exception):
 
 
 class StandIn(Exception):
-    """Takes the place of an exception that cannot be pickled, or not be loaded here: the same name, the same text.
+    """Replaces an exception that cannot be pickled or loaded here, with the same name and text.
 
-    Made through ``stand_in``: every one is of a class of its own.
+    ``stand_in`` makes it, with a class for each.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -47,12 +47,12 @@ def stand_in(module: str, name: str, text: str, kinds: tuple[str, ...] = ()) -> 
 
 
 def kinds_of(error: BaseException) -> tuple[str, ...]:
-    """The names of its class and of all classes above, also of an error that a stand-in stands for."""
+    """Return the names of the error's class and of its base classes, also for the error that a stand-in replaces."""
     return getattr(error, "kinds", ()) or tuple(kind.__name__ for kind in type(error).__mro__)
 
 
 class PortableError(Exception):
-    """Pickles whatever its subclass adds, with its causes, notes and traceback."""
+    """An error that pickles with all attributes of its subclass, its causes, notes and traceback."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _arrived, (Departure.of(self),)
@@ -60,7 +60,7 @@ class PortableError(Exception):
 
 @dataclass(frozen=True)
 class _Link:
-    """One exception of a chain. ``is_cause``: the one before it was raised ``from`` it, else while it was handled."""
+    """One exception of a chain. ``is_cause``: the previous one was raised ``from`` it, else while it was handled."""
 
     pickled: bytes | None
     module: str
@@ -86,14 +86,14 @@ class _Link:
         try:
             loaded = pickle.loads(self.pickled) if self.pickled is not None else None
             loaded = loaded.error() if isinstance(loaded, _Bare) else loaded
-        except Exception:  # its class is not known here, or its __init__ takes other arguments
+        except Exception:  # its class is unknown here, or its __init__ takes other arguments
             return None
         return loaded if isinstance(loaded, BaseException) else None
 
 
 @dataclass(frozen=True)
 class _Bare:
-    """A PortableError without its chain; its ``__init__`` is not run again."""
+    """A PortableError without its chain. Loading does not run its ``__init__`` again."""
 
     kind: type[PortableError]
     arguments: tuple[Any, ...]
@@ -113,7 +113,7 @@ class _Bare:
 
 @dataclass(frozen=True)
 class Departure:
-    """A chain of exceptions as bytes and text. ``trace``: None if the chain has come from elsewhere, and ends in its trace."""
+    """A chain of exceptions as bytes and text. ``trace``: None if the chain comes from another process and ends in its trace."""
 
     links: tuple[_Link, ...]
     trace: str | None
@@ -138,7 +138,7 @@ def _arrived(departure: Departure) -> BaseException:
 
 
 def with_causes(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
-    """The error and what Python would show above it, each with whether the one before was raised ``from`` it."""
+    """Yield the error and its causes as Python shows them, each with whether the previous one was raised ``from`` it."""
     seen: set[int] = set()
     link: BaseException | None = error
     is_cause = True
@@ -169,27 +169,27 @@ def _text(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    """The tracebacks of the causes, or of an error without any. Not the error's own text again."""
+    """Return the tracebacks of the causes, or of an error without causes. The error's own text is not repeated."""
     below = list(with_causes(error))[1:2]
     return trace(below[0][0] if below else error)
 
 
 def trace(error: BaseException) -> str:
-    """An error's traceback with those of its causes, each from the user's first frame on."""
+    """Return the tracebacks of an error and its causes, each from the user's first frame on."""
     try:
-        told = traceback.TracebackException.from_exception(error)
-        _cut_ours(told)
-        return "".join(told.format())[-_LARGEST:]
+        shown = traceback.TracebackException.from_exception(error)
+        _drop_our_frames(shown)
+        return "".join(shown.format())[-_LARGEST:]
     except Exception as second:
         return f"<its traceback cannot be shown: {type(second).__name__}>\n"
 
 
-def _cut_ours(told: traceback.TracebackException) -> None:
-    link: traceback.TracebackException | None = told
+def _drop_our_frames(shown: traceback.TracebackException) -> None:
+    link: traceback.TracebackException | None = shown
     while link is not None:
         files = [frame.filename for frame in link.stack]
         first = next((n for n, file in enumerate(files) if is_the_users(file)), None)
-        if first is None:  # a library that was called right from the loop; or no user code at all
+        if first is None:  # the loop called a library directly, or there is no user code
             first = next((n for n, file in enumerate(files) if not is_ours(file)), 0)
         link.stack = traceback.StackSummary.from_list(link.stack[first:])
         link = link.__cause__ or link.__context__

@@ -1,7 +1,7 @@
-"""Directories of this user alone in places where every user may create names, and deletion that follows no link.
+"""The user of this process, private directories in places where every user may create names, and deletion that follows no link.
 
-A name that others can guess may be taken when we come: by a directory of another user, or by a link that leads into files of
-ours. So nothing here trusts a name. Everything is opened without following links, and owner and mode are those of what was opened.
+Another user may take a name that can be guessed: with a directory, or with a link into files of this user. So nothing here trusts
+a name. Everything is opened without following links, and owner and mode are checked on the opened file.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import contextlib
 import functools
 import logging
 import os
+import pwd
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from tidegate.base.errors import ConfigurationError, StorageError
 
 logger = logging.getLogger(__name__)
 
 LOCAL = "tidegate-local"
-"""Of stores and all else that is not named otherwise. Earlier versions empty ``tidegate-<uid>`` of what they do not know."""
+"""The default name. Earlier versions delete what they do not know in ``tidegate-<uid>``, so that name is not used."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -28,11 +30,11 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def private_home(root: str, name: str = LOCAL) -> str:
     """Return a directory below ``root`` that only this user can enter. Make it if it is missing.
 
-    All processes of the user on a host get the same one: ``<name>-<uid>``. If that name is taken by somebody else, or others could
-    write there, it is ``<name>-<uid>-<random>``, found again by its owner and mode, which nobody else can give to a directory. Two
-    processes that make the first one at the same moment may use two for a while.
+    All processes of the user on a host get the same directory: ``<name>-<uid>``. If another user has taken that name, or others
+    could write there, it is ``<name>-<uid>-<random>``. Later processes find that one by its owner and mode, which no other user can
+    set. Two processes that make the first one at the same moment may use two for a while.
 
-    Raises StorageError if nothing can be made there, and ConfigurationError if ``root`` itself cannot be trusted.
+    Raises StorageError if no directory can be made there, and ConfigurationError if ``root`` itself cannot be trusted.
     """
     own = _name(name)
     preferred = os.path.join(root, own)
@@ -48,36 +50,36 @@ def private_home(root: str, name: str = LOCAL) -> str:
         if found:
             return found[0]
         made = tempfile.mkdtemp(prefix=f"{own}-", dir=root)
-        if (
-            _problem(made) is not None
-        ):  # what we have just made is not ours alone: the file system knows no owners or modes
-            problem = _problem(made)
+        problem_of_new = _problem(made)
+        if problem_of_new is not None:  # not even a new directory is private: the file system has no owners or modes
             os.rmdir(made)
-            raise _not_private(made, problem)
+            raise _not_private(made, problem_of_new)
     except OSError as error:
         raise StorageError(
-            "The directory of local state must be writable and belong to this user.",
+            "This user cannot make a private directory.",
             where=preferred,
             found=f"{type(error).__name__}: {error}",
-            cure=f"choose a directory that this user may write to instead of {root}: tidegate.state.local-dir for local state, "
-            "TMPDIR for all else",
+            cure=f"instead of {root}, set tidegate.state.local-dir for local state, or TMPDIR for all else, to a directory that "
+            "this user may write to",
         ) from error
-    _tell_once(f"{preferred} is not used, {made} is: {problem}. Remove {preferred} if it should not be there")
+    _warn_once(
+        f"{preferred} is not used: {problem}. {made} is used instead. Remove {preferred} if it should not be there"
+    )
     return _random_homes(root, own)[0]
 
 
 def existing_homes(root: str, name: str = LOCAL) -> list[str]:
-    """Return the directories that ``private_home`` may have given to processes of this user. Nothing is made."""
+    """Return the directories that ``private_home`` may have returned to processes of this user. Make none."""
     own = _name(name)
     preferred = os.path.join(root, own)
     try:
         return [*([preferred] if _problem(preferred) is None else []), *_random_homes(root, own)]
-    except OSError:  # no such root here
+    except OSError:  # the root does not exist
         return []
 
 
 def remove_below(home: str, *names: str) -> None:
-    """Delete the tree ``home/names[0]/names[1]/...`` if it is there. No link is followed, at any place of the path or the tree."""
+    """Delete the tree ``home/names[0]/names[1]/...`` if it exists. No link is followed, neither in the path nor in the tree."""
     with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
         at = opened.enter_context(opened_directory(home))
         for name in names[:-1]:
@@ -87,7 +89,7 @@ def remove_below(home: str, *names: str) -> None:
 
 @contextlib.contextmanager
 def opened_directory(path: str, at: int | None = None) -> Iterator[int]:
-    """A descriptor of a directory, below the one opened as ``at``. Raises OSError if it is a link, or none."""
+    """Open a directory, relative to the descriptor ``at``. Raise OSError if it is a link or not a directory."""
     descriptor = os.open(path, _DIRECTORY, dir_fd=at)
     try:
         yield descriptor
@@ -96,11 +98,11 @@ def opened_directory(path: str, at: int | None = None) -> Iterator[int]:
 
 
 def _name(name: str) -> str:
-    return f"{name}-{os.geteuid()}"  # a number: a user need not have a name
+    return f"{name}-{os.geteuid()}"  # the number, because a user may have no name
 
 
 def _problem(path: str) -> str | None:
-    """Why a directory is not this user's alone; None: it is. One that others could only read is closed to them."""
+    """Return why a directory is not private, or None if it is. Take away read permissions of others."""
     try:
         with opened_directory(path) as descriptor:
             found = os.fstat(descriptor)
@@ -122,9 +124,12 @@ def _random_homes(root: str, own: str) -> list[str]:
 
 
 def _refuse_planted(root: str) -> None:
-    """Whoever owns a directory, or a link to one, can put another in the place of ours. Where everybody may create names, anybody
-    may have made the one that leads to us; so there it has to be ours, or the system's."""
-    # YARN names the directories of its own that a container is to use: whoever runs the container owns the process anyway.
+    """Raise if another user owns a part of the path in a directory where everybody may create names.
+
+    The owner of a directory, or of a link to a directory, can replace what is below. So these parts must belong to this user or to
+    the system.
+    """
+    # YARN names its own directories for a container: the user that runs the container owns the process anyway.
     given = {os.path.abspath(path) for path in os.environ.get("LOCAL_DIRS", "").split(",") if path}
     for path in {os.path.abspath(root), os.path.realpath(root)}:
         while path not in given and (above := os.path.dirname(path)) != path:
@@ -136,13 +141,55 @@ def _refuse_planted(root: str) -> None:
 
 def _not_private(path: str, problem: str | None) -> ConfigurationError:
     return ConfigurationError(
-        "A working directory must be in a place where no other user can replace it.",
+        "Another user could replace the working directory.",
         where=path,
         found=problem,
-        cure="choose a directory of your own: tidegate.state.local-dir for local state, TMPDIR for all else",
+        cure="set tidegate.state.local-dir for local state, or TMPDIR for all else, to a directory of your own",
     )
 
 
 @functools.cache
-def _tell_once(text: str) -> None:
+def _warn_once(text: str) -> None:
     logger.warning("%s", text)
+
+
+# -- the user this process runs as --------------------------------------------------------------------------------------------
+
+
+def has_account() -> bool:
+    """Return whether the user has an account on this host: a container may run with any uid."""
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return True
+
+
+def user_name() -> str:
+    """Return a name for messages and for Hadoop: the uid where the system knows no name."""
+    return pwd.getpwuid(os.geteuid()).pw_name if has_account() else os.environ.get("USER") or str(os.geteuid())
+
+
+def writable_home() -> Path | None:
+    """Return ``$HOME``, else the home directory of the account; None if it is missing or not writable."""
+    place = Path(os.path.expanduser("~"))
+    return place if place.is_absolute() and place.is_dir() and os.access(place, os.W_OK | os.X_OK) else None
+
+
+def own_place() -> Path:
+    """Return the writable home directory, else a private directory among the temporary files. Raise ConfigurationError if another
+    user has taken its name."""
+    home = writable_home()
+    if home is not None:
+        return home
+    place = Path(tempfile.gettempdir(), f"tidegate-home-{os.geteuid()}")
+    place.mkdir(mode=0o700, exist_ok=True)
+    status = place.lstat()  # a link that another user has put there is not followed
+    if not place.is_dir() or place.is_symlink() or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise ConfigurationError(
+            "The user has no writable home directory, and the directory used instead is not the user's alone",
+            where=str(place),
+            found=f"owner {status.st_uid}, mode {status.st_mode:o}",
+            cure="set HOME or TIDEGATE_HOME to a directory that only you can write to",
+        )
+    return place

@@ -1,4 +1,4 @@
-"""Texts that may appear in no file: whoever is given one says so here, and whoever stores a program asks."""
+"""Secret texts, which no file may contain. Code that gets a secret registers it here; code that stores a program checks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ _known: set[bytes] = set()
 
 
 def hide(texts: Iterable[str]) -> None:
-    """These are secret, as long as the process lives."""
+    """Register secrets for the life of the process."""
     _known.update(text.encode() for text in texts if text)
 
 
 def are_in(content: bytes) -> bool:
+    """Return whether the content contains a secret."""
     return any(secret in content for secret in _known)
 
 
 def masked(text: str) -> str:
-    """Without them, for a message."""
+    """Replace secrets in a text, for a message."""
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret.decode(), "***")
     return text

@@ -1,4 +1,4 @@
-"""Files of which state waits on this host until a checkpoint refers to it: rounds do not wait for storage."""
+"""Files whose state files wait on this host until a checkpoint refers to them, so that rounds do not wait for storage."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tidegate.base.held_dir import HeldDirectory, sweep
 
 STATE_FILES = "shared/"
 KEPT_SIZE = 8 << 20
-"""Smaller files stay here when they are stored, to be read again: most are segments that stores have yet to catch up with."""
+"""Smaller files stay on the host after the upload: most are segments that local stores have not read yet."""
 
 
 class SpooledFiles(Files):
-    """The root of a job whose tasks and driver share a host, with a directory of it, the spool.
+    """The root of a job whose tasks and driver share a host, with a local directory, the spool.
 
-    Tasks write state files into the spool, and read them there. ``upload``, in step 7, brings those of a checkpoint to storage; the
-    metadata follows only then, so whatever can be restored is on storage alone. What never gets into a checkpoint (a segment
-    that was merged before, a round that was discarded) is never stored. One driver has one spool, and only its checkpoint lane
-    stores: nobody else's file, and none that comes late. All else is on storage as ever.
+    Tasks write state files into the spool and read them there. ``upload``, in step 7, stores the files of a checkpoint. The
+    metadata follows only after that, so every checkpoint that can be restored is completely on storage. Files that no checkpoint
+    refers to (a segment that was merged before, a discarded round) are never stored. One driver has one spool, and only its
+    checkpoint lane stores: no other driver's files, and no files that come late. All other files go to storage directly.
 
-    ``held``: the driver's hold of its spool; tasks have none. While a driver holds it no other removes the spool, whoever has the
-    lease: a driver that has lost its lease and does not know may be about to sweep. What a killed driver leaves goes when the next
-    one of the same job and directory has its lease.
+    ``held``: the driver's hold of its spool; tasks have none. While a driver holds its spool no other driver removes it, whoever
+    has the lease: a driver that has lost its lease without knowing may be about to sweep. The spool of a killed driver is removed
+    when the next driver of the same job and directory has its lease.
 
-    If the spool is lost or damaged, so is what rounds did since the last checkpoint, as with the memory of the process: who reads
-    or stores such a file finds that out, the attempt fails, and the next one begins from that checkpoint.
+    A lost or damaged spool loses the rounds since the last checkpoint, as the memory of the process would. A task that reads such a
+    file, or an upload of it, fails the attempt, and the next attempt starts from that checkpoint.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SpooledFiles(Files):
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(SpooledFiles, strong=self.strong), (self.root, self.spool.root, self._threads)
 
-    # -- a task's --
+    # -- for tasks --
 
     def write(self, path: str, data: bytes) -> FileHandle:
         return (self.spool if _waits(path) else self.storage).write(path, data)
@@ -71,21 +71,21 @@ class SpooledFiles(Files):
         if not _waits(path):
             return self.storage.open_stream(path, expected)
         for place in (self.spool, self.storage):
-            with contextlib.suppress(CorruptFileError):  # it is not there
+            with contextlib.suppress(CorruptFileError):  # missing here
                 return place.open_stream(path, expected)
         raise self._lost(path)
 
     def damaged(self, path: str, expected: str, found: str) -> StorageError:
-        """What is damaged here goes: the next attempt finds it on storage, or begins before it."""
+        """Delete a file that is damaged here: the next attempt finds it on storage, or starts from an earlier checkpoint."""
         if not _waits(path) or not self.spool.exists(path):
             return self.storage.damaged(path, expected, found)
         self.spool.delete(path)
         return self._lost(path, f"it is damaged: {found}; expected {expected}")
 
-    # -- the driver's --
+    # -- for the driver --
 
     def upload(self, handles: Collection[FileHandle]) -> None:
-        """Several at once. Called again after an error it goes on with what is missing."""
+        """Upload several files at once. After an error, another call continues with the missing files."""
         missing = [handle for handle in handles if self._is_only_here(handle)]
         if min(self._threads, len(missing)) <= 1:
             for handle in missing:
@@ -100,14 +100,14 @@ class SpooledFiles(Files):
             return False
         if self.spool.exists(handle.path):
             return True
-        if self.storage.size_if_exists(handle.path) != handle.size:  # of an earlier checkpoint; else it was lost here
+        if self.storage.size_if_exists(handle.path) != handle.size:  # an earlier checkpoint stored it, or it is lost
             raise self._lost(handle.path)
         self._stored.add(handle.path)
         return False
 
     def _upload(self, handle: FileHandle) -> None:
         path = handle.path
-        if path in self._tried:  # how far that came nobody knows
+        if path in self._tried:  # the outcome of the earlier try is unknown
             self.storage.delete(path)
         self._tried.add(path)
         if handle.size <= KEPT_SIZE:
@@ -122,30 +122,30 @@ class SpooledFiles(Files):
         self.spool.delete(path)
 
     def forget_others(self) -> None:
-        """After the claim of a lease: spools of the job's drivers before this one, if their processes are gone."""
+        """Remove the spools of the job's earlier drivers whose processes are gone. Called after the claim of a lease."""
         sweep(os.path.dirname(os.path.dirname(self.spool.root)))
 
     def forget_spool(self) -> None:
-        """Of a driver that never had the lease: others of the job may live, so only its own goes."""
+        """Remove only this driver's spool: the driver never had the lease, and other drivers of the job may be alive."""
         if self.held is not None:
             self.held.remove()
 
     def forget_own(self) -> None:
-        """And once more those of dead drivers: late tasks of theirs may have written since the first sweep."""
+        """Remove this driver's spool, and again those of dead drivers: their late tasks may have written since the first sweep."""
         if self.held is not None:
             self.held.remove()
             self.forget_others()
 
     def _lost(self, path: str, what: str = "it is not there") -> StorageError:
         return StorageError(
-            "A state file is on storage, or waits on this host for its checkpoint.",
+            "A state file is missing or damaged on this host, and is not on storage either.",
             where=self.spool.location(path),
-            found=f"{what}, and not at {self.location(path)}",
-            cure="leave the home of local stores alone while the job runs; it goes on from its latest checkpoint",
+            found=f"{what}; nothing at {self.location(path)}",
+            cure="do not delete local state while a job runs; the job continues from its latest checkpoint",
         )
 
     def delete(self, path: str) -> None:
-        """What was never stored is no matter of storage."""
+        """Delete a file. Storage is not asked for files that were never stored."""
         here = _waits(path) and self.spool.exists(path)
         if not here or path in self._tried:
             super().delete(path)
@@ -160,7 +160,7 @@ class SpooledFiles(Files):
             self.spool.delete_tree("")
 
     def list(self, path: str = "") -> Paths:
-        """With what waits here: it has to be swept too."""
+        """List files on storage and in the spool: a sweep has to find both."""
         here: Iterable[str] = self.spool.list() if not path or _waits(f"{path}/") else ()
         return sorted({*super().list(path), *here})
 

@@ -26,20 +26,20 @@ _PLACE = re.compile(r"(?P<file>.*):(?P<line>\d+) in (?P<name>\w+|<\w+>)", re.DOT
 
 
 def is_ours(file: str) -> bool:
-    """Whether a frame belongs to Tidegate: its package, or the code it generates."""
+    """Return whether a frame belongs to Tidegate: to its package, or to generated code."""
     return file.startswith(PACKAGE) or file in (CHAIN_FILE, CONVERSION_FILE)
 
 
 def is_the_users(file: str) -> bool:
-    """Whether a frame belongs to the user's program: not ours, not Python's, not of an installed library."""
+    """Return whether a frame belongs to the user's program: not to Tidegate, Python or an installed library."""
     if is_ours(file) or file.startswith(("<frozen ", "<__array_function__")):
         return False
     return not file.startswith(_STANDARD) and not _INSTALLED.search(file)
 
 
 def user_line(error: BaseException) -> str | None:
-    """``file:line in function``: the last frame of the user's code, else of a library in which the error was raised. A library
-    that has only passed on an error of ours (``contextlib``) is not named."""
+    """Return ``file:line in function`` of the last frame of user code, else of the library that raised the error. A library that
+    only passes on an error of Tidegate (``contextlib``) is not named."""
     frames = [(tb.tb_frame.f_code, tb.tb_lineno) for tb in _walk(error.__traceback__)]
     users = [frame for frame in frames if is_the_users(frame[0].co_filename)]
     for code, line in (users or frames)[-1:]:
@@ -50,13 +50,13 @@ def user_line(error: BaseException) -> str | None:
 
 
 def users_line(error: BaseException) -> str | None:
-    """As ``user_line``; None if no frame is the user's own."""
+    """Return ``user_line``, or None if no frame is the user's."""
     line = user_line(error)
     return line if line is not None and is_the_users(line.rpartition(":")[0]) else None
 
 
 def calling_line() -> str | None:
-    """``file:line`` of whoever called into Tidegate; None if nobody outside of it did."""
+    """Return ``file:line`` of the code that called into Tidegate; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
@@ -64,9 +64,9 @@ def calling_line() -> str | None:
 
 
 def with_user_frame(error: BaseException, place: str) -> None:
-    """Put the user's line where a line of generated code stands in the traceback: an inlined function has no frame.
+    """Put the user's line into the traceback, after the generated code: an inlined function has no frame.
 
-    ``place``: as ``user_line`` gives it.
+    ``place``: in the form of ``user_line``.
     """
     found, entries = _PLACE.fullmatch(place), list(_walk(error.__traceback__))
     last = max((n for n, tb in enumerate(entries) if tb.tb_frame.f_code.co_filename == CHAIN_FILE), default=None)
@@ -90,7 +90,7 @@ def _walk(tb: TracebackType | None) -> list[TracebackType]:
 
 
 def _frame(file: str, line: int, name: str) -> TracebackType:
-    """A frame that claims to be at a line of the user's: only a frame that ran can stand in a traceback."""
+    """Make a frame that claims to be at the user's line: a traceback takes only frames that ran."""
     code: CodeType = compile("\n" * (line - 1) + "raise Exception", file, "exec").replace(co_name=name)
     try:
         exec(code, {})

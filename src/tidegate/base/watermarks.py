@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 MIN_WATERMARK = -(1 << 63)
-"""Nothing has been seen yet."""
+"""There was no watermark yet."""
 MAX_WATERMARK = (1 << 63) - 1
 """The input has ended."""

@@ -10,17 +10,17 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
 from tidegate.base import faults
 from tidegate.base.errors import CorruptFileError, RestoreError, StorageError
 from tidegate.base.files import FileHandle, Files
 from tidegate.checkpoint.disposal import delete_snapshot
-from tidegate.checkpoint.figures import sizes_of
+from tidegate.checkpoint.history import Sizes, sizes_of
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
 from tidegate.checkpoint.metadata import SHARED, CheckpointMetadata, decode_metadata, encode_metadata, metadata_path
-from tidegate.checkpoint.pending import CompletedCheckpoint
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,31 @@ _READ_BACKS = 3
 
 class OutcomeUnknownError(StorageError):
     """Storage failed while metadata was published and could not be asked either. The checkpoint may exist or not."""
+
+
+@dataclass(frozen=True)
+class CompletedCheckpoint:
+    """Behind step 7: its ``_metadata`` is published and it may be committed."""
+
+    metadata: CheckpointMetadata
+    sizes: Sizes
+
+    @property
+    def size(self) -> int:
+        """Bytes of metadata and of all state files it refers to."""
+        return self.sizes.size
+
+    @property
+    def checkpoint_id(self) -> int:
+        return self.metadata.checkpoint_id
+
+    @property
+    def point(self) -> RestorePoint:
+        return RestorePoint(self.metadata.checkpoint_id, self.metadata.token)
+
+    @property
+    def path(self) -> str:
+        return metadata_path(self.checkpoint_id)
 
 
 class CompletedCheckpoints:

@@ -1,18 +1,20 @@
-"""The history of a job's checkpoints (C19): bounded, on storage, outlives the driver, never blocks a job."""
+"""The history of a job's checkpoints (C19): what is known of each, and the file it is kept in.
+
+The file is bounded, outlives the driver, and never blocks a job.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Collection
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tidegate.base.errors import RestoreError, StorageError
 from tidegate.base.files import Files
 from tidegate.checkpoint.envelope import seal, unseal
-from tidegate.checkpoint.figures import OperatorFigures, sizes_of
 from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata
 
 logger = logging.getLogger(__name__)
@@ -29,15 +31,50 @@ NO_ID = 0
 """In place of a checkpoint's id: something failed that counts as one, and none had been triggered."""
 
 
+STEPS = ("trigger", "run", "align", "snapshot", "complete", "commit", "subsume")
+"""The steps of the protocol that take time: 1, 3 with all it contains, 4, 5, 7, 8 and 9."""
+
+
 class CheckpointStatus(Enum):
     COMPLETED = "completed"
     FAILED = "failed"
 
 
+class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One operator in a checkpoint; times are those of its slowest subtask, in milliseconds.
+
+    The operators of a chain run in one loop: how long that took, how long its barriers took to come in, and what was on its way
+    to it, is said of the first one. ``size``: of all state files it refers to; ``incremental``: of those the checkpoint before did
+    not have. ``behind``: records a source knows of and has not read yet, None where it cannot tell.
+    """
+
+    name: str = ""
+    run_ms: float = 0.0
+    align_ms: float = 0.0
+    snapshot_ms: float = 0.0
+    size: int = 0
+    incremental: int = 0
+    in_flight_bytes: int = 0
+    in_flight_records: int = 0
+    behind: int | None = None
+
+    def with_subtask(self, other: OperatorFigures) -> OperatorFigures:
+        """With one more subtask."""
+        return msgspec.structs.replace(
+            self,
+            name=other.name,
+            run_ms=max(self.run_ms, other.run_ms),
+            align_ms=max(self.align_ms, other.align_ms),
+            snapshot_ms=max(self.snapshot_ms, other.snapshot_ms),
+            in_flight_bytes=self.in_flight_bytes + other.in_flight_bytes,
+            in_flight_records=self.in_flight_records + other.in_flight_records,
+        )
+
+
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One checkpoint: a completed one has a size, a failed one a reason. Times of the wall clock, in milliseconds.
 
-    ``steps_ms``: how long the steps took (``figures.STEPS``), as far as it came; what took long after the entry was written, steps
+    ``steps_ms``: how long the steps took (``STEPS``), as far as it came; what took long after the entry was written, steps
     8 and 9, comes with the next one. ``duration_ms``: steps 1 to 7. ``incremental``: bytes the checkpoint before did not have.
     ``behind``: records the sources knew of and had not read, None if none of them can tell.
     """
@@ -75,8 +112,6 @@ class CheckpointHistory:
         self.unstored = False
         """Whether there is anything that should be stored soon."""
         self._amended = False
-        self.listener: Callable[[HistoryEntry], None] = lambda entry: None
-        """Hears of every entry, and of every change of one."""
 
     @property
     def entries(self) -> list[HistoryEntry]:
@@ -96,17 +131,18 @@ class CheckpointHistory:
         if entries:
             self._entries = _bounded([*self._entries, *map(_shortened, entries)], self._limit)
             self.unstored = True
-        for entry in entries:
-            self.listener(entry)
 
-    def amend(self, checkpoint_id: int, **changes: Any) -> None:
-        """What was not known when it was remembered. It is stored with the next entry, or at the end: nothing is written for it."""
+    def amend(self, entry: HistoryEntry, **changes: Any) -> HistoryEntry:
+        """Note what was not known when the entry was remembered, if it is still here. It is stored with the next entry, or at the
+        end: nothing is written for it."""
+        changed = msgspec.structs.replace(entry, **changes)
         for index in range(len(self._entries) - 1, -1, -1):
-            if self._entries[index].checkpoint_id == checkpoint_id:
-                entry = msgspec.structs.replace(self._entries[index], **changes)
-                self._entries = [*self._entries[:index], entry, *self._entries[index + 1 :]]
+            if self._entries[index].checkpoint_id == entry.checkpoint_id:
+                kept = msgspec.structs.replace(self._entries[index], **changes)
+                self._entries = [*self._entries[:index], kept, *self._entries[index + 1 :]]
                 self._amended = True
-                return self.listener(entry)
+                break
+        return changed
 
     def store(self) -> None:
         """May run in another thread than ``remember``. A storage failure is logged: a later one writes the whole anyway."""
@@ -156,6 +192,27 @@ def entry_of(metadata: CheckpointMetadata, metadata_bytes: int = 0) -> HistoryEn
             if size
         },
     )
+
+
+class Sizes(NamedTuple):
+    """Bytes of a checkpoint with its metadata: of all state files it refers to, and of those the one before did not have.
+    ``operators``: by uid hash the name and both figures."""
+
+    size: int
+    incremental: int
+    operators: dict[str, tuple[str, int, int]]
+
+
+def sizes_of(metadata: CheckpointMetadata, metadata_bytes: int, before: Collection[str]) -> Sizes:
+    """``before``: paths of the state files of the checkpoint before."""
+    operators, seen = {}, set[str]()
+    for operator in metadata.operators:
+        files = {file.path: file.size for file in operator.state_files() if file.path not in seen}
+        seen |= files.keys()  # every file counts once
+        new = sum(size for path, size in files.items() if path not in before)
+        operators[operator.uid_hash] = (operator.name, sum(files.values()), new)
+    size = metadata_bytes + sum(size for _, size, _ in operators.values())
+    return Sizes(size, metadata_bytes + sum(new for _, _, new in operators.values()), operators)
 
 
 def output_of(metadata: CheckpointMetadata) -> int | None:

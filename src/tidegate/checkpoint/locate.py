@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from tidegate.base.errors import CorruptFileError, RestoreError, StorageError
 from tidegate.base.files import Files, expected_content, verify_content
-from tidegate.base.hashing import is_strong
-from tidegate.base.signing import SigningKey
+from tidegate.base.hashing import SigningKey, is_strong
 from tidegate.checkpoint.lease_records import DIRECTORY, RestorePoint
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.metadata import (

@@ -13,7 +13,7 @@ import msgspec
 
 from tidegate.base.errors import InternalError, RestoreError
 from tidegate.base.files import Files
-from tidegate.base.signing import SigningKey
+from tidegate.base.hashing import SigningKey
 from tidegate.checkpoint.envelope import as_json, seal, seal_bytes, unseal
 from tidegate.state.in_flight import InFlightPart
 from tidegate.state.refs import StateFile, StateSchema

@@ -1,4 +1,4 @@
-"""The rules of checkpointing that the user sets: how often, how long, how many, what is kept."""
+"""The rules of checkpointing that the user sets, and what counts by them: when the next one is due, how many may fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tidegate.base.errors import ConfigurationError
+from tidegate.base.errors import CheckpointError, ConfigurationError
+from tidegate.checkpoint.checkpoint import CheckpointFailureReason
 from tidegate.common import options
 
 PREFIX = "execution.checkpointing."
@@ -112,3 +113,77 @@ def _retention(value: object) -> Retention:
             cure=f"use one of {', '.join(Retention.__members__)}",
         )
     return Retention[name]
+
+
+class CheckpointTrigger:
+    """Interval since the last trigger, pause since the last end, room for one more. All on one monotonic clock."""
+
+    def __init__(self, policy: CheckpointPolicy, now_ms: float) -> None:
+        self._policy = policy
+        self.under_way = 0
+        self._interval_over = now_ms + policy.interval_ms
+        self._pause_over = now_ms + policy.min_pause_ms
+
+    def due(self, now_ms: float, early_ms: float = 0.0) -> bool:
+        """``early_ms``: how much earlier than its beat a checkpoint may start; the pause holds in full."""
+        next_due = self.next_due()
+        return next_due is not None and now_ms >= max(next_due - early_ms, self._pause_over)
+
+    def late(self, now_ms: float, early_ms: float = 0.0) -> bool:
+        """Whether one would be due at once if there were room for it."""
+        has_room = self.next_due() is not None
+        return not has_room and self._policy.min_pause_ms == 0 and now_ms >= self._interval_over - early_ms
+
+    def next_due(self) -> float | None:
+        """The time of the next trigger; None while nothing more may start until one has ended."""
+        if self.under_way >= self._policy.concurrency:
+            return None
+        return max(self._interval_over, self._pause_over)
+
+    def expected(self, now_ms: float) -> float:
+        """When the next one will be due. One that is under way and late may take long: nothing is to be hurried for its sake."""
+        policy = self._policy
+        room = now_ms + max(policy.min_pause_ms, policy.interval_ms / 2) if self.under_way else self._pause_over
+        return max(self._interval_over, room)
+
+    def started(self, now_ms: float) -> None:
+        """Count a checkpoint in, triggered by time or by request."""
+        self.under_way += 1
+        self._interval_over = now_ms + self._policy.interval_ms
+
+    def ended(self, now_ms: float) -> None:
+        """Count one out, completed or aborted: a failed one needs its pause too."""
+        self.under_way = max(0, self.under_way - 1)
+        self._pause_over = now_ms + self._policy.min_pause_ms
+
+
+class FailureCounter:
+    """Consecutive failures. More than tolerated fail the job: ``CheckpointError``, which a restart may help."""
+
+    def __init__(self, tolerable: int) -> None:
+        self._tolerable = tolerable
+        self.consecutive = 0
+
+    @property
+    def tolerated(self) -> int:
+        """So many more in a row may fail."""
+        return self._tolerable - self.consecutive
+
+    def completed(self) -> None:
+        self.consecutive = 0
+
+    def use_up(self) -> None:
+        """All that were tolerated have failed: the next one fails the job."""
+        self.consecutive = max(self.consecutive, self._tolerable)
+
+    def failed(self, checkpoint_id: int, reason: CheckpointFailureReason, message: str) -> None:
+        if not reason.counts:
+            return
+        self.consecutive += 1
+        if self.consecutive > self._tolerable:
+            raise CheckpointError(
+                f"At most {self._tolerable} checkpoints in a row may fail.",
+                where=f"checkpoint {checkpoint_id}" if checkpoint_id else "no checkpoint was under way",
+                found=f"{self.consecutive} failed; the last: {reason.text}: {message}",
+                cure="remove the cause, or raise execution.checkpointing.tolerable-failed-checkpoints",
+            )

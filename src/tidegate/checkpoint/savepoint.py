@@ -29,12 +29,10 @@ from dataclasses import dataclass
 import msgspec
 
 from tidegate.base import faults
-from tidegate.base.errors import StorageError
+from tidegate.base.errors import ConfigurationError, NoTargetError, StorageError
 from tidegate.base.files import Files, verified_copy
 from tidegate.base.ids import new_token
 from tidegate.base.watermarks import MIN_WATERMARK
-from tidegate.checkpoint.failures import CheckpointFailureReason
-from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, entry_of
 from tidegate.checkpoint.metadata import (
     FILE_NAME,
     SAVEPOINT,
@@ -54,6 +52,37 @@ _JOB = 6
 def new_address(target: str, job_id: str) -> str:
     """Of a savepoint in the directory ``target``: a name nobody has used."""
     return f"{Files(target).root.rstrip('/')}/savepoint-{job_id[:_JOB]}-{new_token()}"
+
+
+@dataclass(frozen=True)
+class SavepointPlace:
+    """Where a job's savepoints go, and what they are called. ``directory``: the configured one. ``refusal``: why the job takes
+    none. ``group``: the group of the directory may read them."""
+
+    job_id: str
+    job_name: str
+    directory: str | None
+    refusal: str | None = None
+    group: bool = False
+
+    def new_address(self, target: str | None, job: Files) -> str:
+        chosen = target or self.directory
+        if not chosen:
+            raise NoTargetError(
+                "A savepoint needs a directory to be made in",
+                where=f"job {self.job_id}",
+                found="none was given, and execution.checkpointing.savepoint-dir (state.savepoints.dir) is not set",
+                cure="give one with the command, or set the key when the job is started",
+            )
+        address = new_address(chosen, self.job_id)
+        if address.startswith(job.root + "/"):
+            raise ConfigurationError(
+                "A savepoint lies outside of its job's own directory, which may be deleted when the job ends",
+                where=f"job {self.job_id}",
+                found=f"{chosen} in {job.root}",
+                cure="give another directory",
+            )
+        return address
 
 
 @dataclass(frozen=True)
@@ -175,23 +204,6 @@ class NewSavepoint:
     def discard(self) -> None:
         """It did not come to its end: leave nothing of it. Best effort."""
         discard(self.address)
-
-    def entry(self, end_ms: int, error: Exception | None) -> HistoryEntry:
-        """What the history of the job's checkpoints has of it; of a complete one the address."""
-        known = msgspec.structs.replace(
-            entry_of(self._metadata), end_ms=end_ms, duration_ms=end_ms - self._cut.trigger_ms, message=self.address
-        )
-        if error is None:
-            return msgspec.structs.replace(known, incremental=known.size)
-        return msgspec.structs.replace(
-            known,
-            status=CheckpointStatus.FAILED,
-            size=0,
-            output=None,
-            operators={},
-            reason=CheckpointFailureReason.SAVEPOINT_FAILED.name,
-            message=str(error),
-        )
 
     def _settled(self) -> bytes:
         operators = [msgspec.structs.replace(operator, committables=[]) for operator in self._metadata.operators]

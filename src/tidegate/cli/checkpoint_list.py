@@ -8,7 +8,7 @@ from tidegate.base.counts import duration
 from tidegate.base.errors import RestoreError
 from tidegate.base.files import Files
 from tidegate.base.plain_text import plain_line
-from tidegate.checkpoint.figures import OperatorFigures
+from tidegate.checkpoint.history import OperatorFigures
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.listing import CheckpointList, ListedCheckpoint, list_checkpoints
 from tidegate.checkpoint.locate import names_in

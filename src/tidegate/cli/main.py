@@ -15,7 +15,7 @@ from typer.completion import completion_init, get_completion_script  # type: ign
 import tidegate
 from tidegate.base.errors import ConfigurationError
 from tidegate.base.plain_text import PlainFormatter, plain_line
-from tidegate.base.signals import heed_sigterm
+from tidegate.base.process import heed_sigterm
 from tidegate.cli import background, commands, debug, jobs, kafka, state, watching
 from tidegate.cli.flink_options import instead_of
 from tidegate.cli.outcome import (
@@ -30,7 +30,7 @@ from tidegate.cli.outcome import (
 )
 from tidegate.cli.script import run_script, spark_ahead
 from tidegate.cli.supervising import MOST_RESTARTS, Supervisor
-from tidegate.common.flink_keys import PASSED_ON
+from tidegate.common.configuration import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties, tell_file
 from tidegate.common.option_types import BOOL
 from tidegate.common.options import (

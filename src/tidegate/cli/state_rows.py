@@ -13,14 +13,14 @@ from tidegate.base.plain_text import plain, plain_line
 from tidegate.cli.outcome import table
 from tidegate.connectors.formats.arrow_types import arrow_schema, converters
 from tidegate.connectors.formats.libraries import library
-from tidegate.snapshots.columns import Column, as_text, plain_columns
+from tidegate.snapshots.columns import StateColumn, as_text, plain_columns
 from tidegate.snapshots.entries import StateRow, TimerRow
 
 _ROWS_AT_ONCE = 10_000
 _WIDEST = 80
 
 
-def as_table(columns: list[Column], rows: Iterator[Any]) -> str:
+def as_table(columns: list[StateColumn], rows: Iterator[Any]) -> str:
     """Lay out all rows in memory, for people."""
     shown = [[_shortened(row[column.field]) for column in columns] for row in rows]
     used = [n for n, column in enumerate(columns) if column.name != "namespace" or any(line[n] for line in shown)]
@@ -39,7 +39,7 @@ def _shown(value: Any) -> str:
     return text if text.isprintable() else repr(value)
 
 
-def write_csv(out: TextIO, columns: list[Column], rows: Iterator[Any]) -> None:
+def write_csv(out: TextIO, columns: list[StateColumn], rows: Iterator[Any]) -> None:
     writer = csv.writer(out, lineterminator="\n")
     on_terminal = out.isatty()  # a file gets the values unchanged
     writer.writerow([column.name for column in columns])
@@ -48,7 +48,7 @@ def write_csv(out: TextIO, columns: list[Column], rows: Iterator[Any]) -> None:
         writer.writerow(map(plain_line, texts) if on_terminal else texts)
 
 
-def write_json(out: TextIO, columns: list[Column], rows: Iterator[Any]) -> None:
+def write_json(out: TextIO, columns: list[StateColumn], rows: Iterator[Any]) -> None:
     """Write one object in each line."""
     for row in rows:
         out.write(plain(to_json({column.name: row[column.field] for column in columns})) + "\n")
@@ -71,7 +71,7 @@ def jsonable(value: Any) -> Any:
     return repr(value)
 
 
-def write_parquet(path: str, columns: list[Column], rows: Iterator[Any]) -> int:
+def write_parquet(path: str, columns: list[StateColumn], rows: Iterator[Any]) -> int:
     """Write a Parquet file and return the number of rows. Columns have the types of the state; pickled values become text."""
     arrow, parquet = library("pyarrow", "Parquet files"), library("pyarrow.parquet", "Parquet files")
     row_type, fields = plain_columns(columns)

@@ -19,7 +19,7 @@ from tidegate.cli import state_rows
 from tidegate.cli.outcome import print_json, say, table
 from tidegate.common import global_configuration
 from tidegate.common.options import SIGNING_KEY_FILE
-from tidegate.snapshots.columns import Column, state_columns, timer_columns
+from tidegate.snapshots.columns import StateColumn, state_columns, timer_columns
 from tidegate.snapshots.difference import OperatorChange, difference
 from tidegate.snapshots.reader import TIMERS, Count, OperatorInfo, SnapshotReader
 
@@ -65,7 +65,7 @@ def show_rows(
         _print_rows(columns, islice(rows, limit), csv=csv, json=json, parquet=parquet)
 
 
-def _print_rows(columns: list[Column], rows: Iterator[Any], *, csv: bool, json: bool, parquet: str | None) -> None:
+def _print_rows(columns: list[StateColumn], rows: Iterator[Any], *, csv: bool, json: bool, parquet: str | None) -> None:
     if sum((csv, json, parquet is not None)) > 1:
         raise ConfigurationError(
             "Rows are written in one format only", found="--csv, --json or --parquet together", cure="give one of them"

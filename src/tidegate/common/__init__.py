@@ -1,4 +1,4 @@
-"""Shared by all rooms: errors, configuration, types, clock, ids, files. Exports what ``pyflink.common`` exports."""
+"""PyFlink's common names: configuration, types, times, jobs. Exports what ``pyflink.common`` exports."""
 
 from tidegate.common.completable_future import CompletableFuture
 from tidegate.common.config_options import ConfigOption, ConfigOptions

@@ -1,4 +1,4 @@
-"""CompletableFuture: an answer that may still be on its way."""
+"""CompletableFuture: a result that may not be available yet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CompletableFuture(Generic[T]):
 
     @staticmethod
     def of(work: Callable[[], T]) -> CompletableFuture[T]:
-        """The answer of ``work``, which runs in a daemon thread: waiting for a job must not keep the process alive."""
+        """Return a future of ``work``, which runs in a daemon thread: waiting for a job must not keep the process alive."""
         future: Future[T] = Future()
 
         def run() -> None:
@@ -35,30 +35,30 @@ class CompletableFuture(Generic[T]):
                 return
             try:
                 future.set_result(work())
-            except BaseException as error:  # whatever it is belongs to whoever asks for the result
+            except BaseException as error:  # the caller of ``result`` gets it
                 future.set_exception(error)
 
         threading.Thread(target=run, name="tidegate-future", daemon=True).start()
         return CompletableFuture(future)
 
     def cancel(self) -> bool:
-        """True if nobody will compute the answer any more. Does not cancel a job: that is ``JobClient.cancel``."""
+        """Cancel the computation; return whether it will not run. It does not cancel a job: use ``JobClient.cancel``."""
         return self._future.cancel()
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled before it had a result."""
+        """Return whether it was cancelled before it had a result."""
         return self._future.cancelled()
 
     def done(self) -> bool:
-        """Whether it has a result, an error, or was cancelled."""
+        """Return whether it has a result, an error, or was cancelled."""
         return self._future.done()
 
     def result(self) -> T:
-        """Wait; raise what the work raised."""
+        """Wait for the result, and raise the error of the work."""
         return self._future.result()
 
     def exception(self) -> BaseException | None:
-        """Wait; None if the work succeeded."""
+        """Wait for the error; None if the work succeeded."""
         return self._future.exception()
 
     def __await__(self) -> Generator[Any, None, T]:

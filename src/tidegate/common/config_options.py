@@ -22,11 +22,11 @@ class ConfigOption:
         self.option = option
 
     def key(self) -> str:
-        """The key it is set by."""
+        """Return the key."""
         return self.option.key
 
     def default_value(self) -> Any:
-        """The value of the option where none is set; None if there is none."""
+        """Return the default value; None if there is none."""
         return self.option.default
 
     def __repr__(self) -> str:
@@ -38,11 +38,11 @@ class ConfigOptions:
 
     @staticmethod
     def key(key: str) -> ConfigOptions.OptionBuilder:
-        """Begin the description of an option; its type comes next."""
+        """Return the builder of an option; set its type next."""
         return ConfigOptions.OptionBuilder(key)
 
     class OptionBuilder:
-        """Asks for the type."""
+        """Sets the type."""
 
         def __init__(self, key: str) -> None:
             self._key = key
@@ -72,15 +72,15 @@ class ConfigOptions:
             return ConfigOptions.TypedConfigOptionBuilder(self._key, TEXT)
 
     class TypedConfigOptionBuilder:
-        """Asks for the default value."""
+        """Sets the default value."""
 
         def __init__(self, key: str, type_: OptionType) -> None:
             self._key, self._type = key, type_
 
         def default_value(self, value: Any) -> ConfigOption:
-            """The option, with this value where none is set."""
+            """Return the option with this default value."""
             return ConfigOption(Option(self._key, self._type, self._type.parse(value), "A user's own option."))
 
         def no_default_value(self) -> ConfigOption:
-            """The option, with None where no value is set."""
+            """Return the option without a default value."""
             return ConfigOption(Option(self._key, self._type, None, "A user's own option."))

@@ -1,4 +1,4 @@
-"""Configuration: keys and values as PyFlink's class holds them, and what they mean as a whole (``effective``)."""
+"""Configuration: keys and values with PyFlink's API, and their combined meaning (``effective``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import yaml
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ConfigurationError
-from tidegate.common.flink_keys import PASSED_ON, WITHOUT_MEANING
 from tidegate.common.option_types import parse_bool, parse_float, parse_int
 from tidegate.common.options import (
     ALIGNED_TIMEOUT,
@@ -42,13 +41,12 @@ log = logging.getLogger("tidegate.configuration")
 class Configuration:
     """A map of keys to values.
 
-    Any key can be stored; which ones mean something is decided where a configuration is used
-    (``StreamExecutionEnvironment``), and there unknown ones are refused.
+    Any key can be stored. ``StreamExecutionEnvironment`` refuses unknown keys when it uses a configuration.
     """
 
     def __init__(self, other: Configuration | None = None, j_configuration: Configuration | None = None) -> None:
-        """A copy of ``other``. ``j_configuration``: a second name for that configuration; what is set in one shows in both
-        (PyFlink programs wrap what ``get_j_env_configuration`` gives)."""
+        """Copy ``other``. ``j_configuration``: share the values of that configuration (PyFlink programs wrap the result of
+        ``get_j_env_configuration``)."""
         if j_configuration is not None:
             self._values: dict[str, Any] = j_configuration._values
         else:
@@ -56,47 +54,47 @@ class Configuration:
 
     @staticmethod
     def from_dict(map: dict[str, Any]) -> Configuration:
-        """A configuration with these keys; unknown ones and wrong values are refused."""
+        """Return a configuration with these keys."""
         configuration = Configuration()
         for key, value in map.items():
             configuration._set(key, value)
         return configuration
 
     def get_string(self, key: str, default_value: str | None) -> str | None:
-        """The value of the key as a text; ``default_value`` if it is not set."""
+        """Return the value of the key as a text; ``default_value`` if it is not set."""
         value = self._values.get(key)
         return default_value if value is None else _text(value)
 
     def set_string(self, key: str, value: str) -> Configuration:
-        """Set the key; an unknown one, or a value that does not fit its type, is refused."""
+        """Set the key."""
         return self._set(key, value)
 
     def get_integer(self, key: str, default_value: int | None) -> int | None:
-        """The value of the key as an int; ``default_value`` if it is not set."""
+        """Return the value of the key as an int; ``default_value`` if it is not set."""
         return self._get(key, default_value, parse_int, "a whole number")  # type: ignore[no-any-return]
 
     def set_integer(self, key: str, value: int) -> Configuration:
-        """Set the key; an unknown one is refused."""
+        """Set the key."""
         return self._set(key, value)
 
     def get_boolean(self, key: str, default_value: bool | None) -> bool | None:
-        """The value of the key as a bool; ``default_value`` if it is not set."""
+        """Return the value of the key as a bool; ``default_value`` if it is not set."""
         return self._get(key, default_value, parse_bool, "true or false")  # type: ignore[no-any-return]
 
     def set_boolean(self, key: str, value: bool) -> Configuration:
-        """Set the key; an unknown one is refused."""
+        """Set the key."""
         return self._set(key, value)
 
     def get_float(self, key: str, default_value: float | None) -> float | None:
-        """The value of the key as a float; ``default_value`` if it is not set."""
+        """Return the value of the key as a float; ``default_value`` if it is not set."""
         return self._get(key, default_value, parse_float, "a number")  # type: ignore[no-any-return]
 
     def set_float(self, key: str, value: float) -> Configuration:
-        """Set the key; an unknown one is refused."""
+        """Set the key."""
         return self._set(key, value)
 
     def get_bytearray(self, key: str, default_value: bytearray | None) -> bytearray | None:
-        """The value of the key as bytes; ``default_value`` if it is not set."""
+        """Return the value of the key as bytes; ``default_value`` if it is not set."""
         value = self._values.get(key)
         if value is None:
             return default_value
@@ -105,12 +103,12 @@ class Configuration:
         return bytearray(value)
 
     def set_bytearray(self, key: str, value: bytearray) -> Configuration:
-        """Set the key; an unknown one is refused."""
+        """Set the key."""
         return self._set(key, value)
 
     @staticmethod
     def parse_list_value(value: str) -> list[str]:
-        """A YAML list (``[a, b]``, or a line ``- a`` for each) or ``a;b`` as a list; nothing gives an empty one."""
+        """Parse a YAML list (``[a, b]``, or a line ``- a`` for each) or ``a;b``. An empty text is an empty list."""
         if not value:
             return []
         with contextlib.suppress(yaml.YAMLError):
@@ -124,15 +122,15 @@ class Configuration:
         return set(self._values)
 
     def contains_key(self, key: str) -> bool:
-        """Whether the key is set, in this or another spelling of it."""
+        """Return whether the key is set, in this or another spelling of it."""
         return key in self._values
 
     def remove_config(self, key: str) -> bool:
-        """Whether there was such a key."""
+        """Remove the key, and return whether it was set."""
         return self._values.pop(key, None) is not None
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
-        """Set all keys of the other configuration, each with ``prefix`` in front."""
+        """Set all keys of the other configuration, each with ``prefix`` before it."""
         for key, value in other._values.items():
             self._values[(prefix or "") + key] = value
         return self
@@ -142,18 +140,18 @@ class Configuration:
         target_dict.update(self._values)
 
     def to_dict(self) -> dict[str, str]:
-        """All keys with their values as texts."""
+        """Return all keys with their values as texts."""
         return {key: _text(value) for key, value in self._values.items()}
 
     def read(self, option: Option) -> Any:
-        """The typed value of an option, whichever of its spellings is set (the current one wins), or its default."""
+        """Return the typed value of an option by any of its spellings (the current one wins), or its default."""
         for spelling in (option.key, *option.aliases):
             if spelling in self._values:
                 return option.parse(self._values[spelling], spelling)
         return option.default
 
     def write(self, option: Option, value: Any) -> None:
-        """Set an option, checked, under its current spelling; older spellings go. None removes it."""
+        """Check and set an option under its current spelling, and remove older spellings. None removes it."""
         parsed = None if value is None else option.parse(value)
         for spelling in (option.key, *option.aliases):
             self._values.pop(spelling, None)
@@ -161,12 +159,12 @@ class Configuration:
             self._values[option.key] = parsed
 
     def overlay(self, other: Configuration) -> None:
-        """Lay ``other`` over this one: every key is checked, and replaces whatever spelling was there."""
+        """Set all keys of ``other``. Every key is checked, and replaces any spelling of the option."""
         chosen: dict[str, tuple[str, Any]] = {}
         for spelled, value in other._values.items():
             option = meaning(spelled)
             key = option.key if option else spelled
-            if key not in chosen or spelled == key:  # of two spellings in one place the current one wins
+            if key not in chosen or spelled == key:  # of two spellings the current one wins
                 chosen[key] = (spelled, value)
         for key, (spelled, value) in chosen.items():
             option = SPELLINGS.get(key)
@@ -181,7 +179,7 @@ class Configuration:
                 "Configuration", "a non-empty text as key", key, 'config.set_string("parallelism.default", "2")'
             )
         if value is None:
-            raise wrong("Configuration", "a value", value, f"remove_config({key!r}) takes a key away")
+            raise wrong("Configuration", "a value", value, f"call remove_config({key!r}) to remove a key")
         self._values[key] = value
         return self
 
@@ -220,16 +218,15 @@ noticed: set[str] = set()
 
 
 def notice(key: str, text: str) -> None:
-    """Tell the user that something is accepted and has no effect; once in the life of the process."""
+    """Warn that a setting is accepted without effect, once in the life of the process."""
     if key not in noticed:
         noticed.add(key)
         log.warning("'%s' is accepted and has no effect: %s", key, text)
 
 
 def meaning(key: str) -> Option | None:
-    """The option of a key; None if it is passed on to Spark or means nothing here (then with a notice).
-
-    Unknown keys are refused.
+    """Return the option of a key; None if the key belongs to Spark, or has no meaning here (then with a notice). Raise for
+    unknown keys.
     """
     option = SPELLINGS.get(key)
     if option is not None:
@@ -243,14 +240,14 @@ def meaning(key: str) -> Option | None:
         return None
     near = difflib.get_close_matches(key, SPELLINGS, n=1, cutoff=0.6)
     raise ConfigurationError(
-        "Configuration has only known keys",
+        "The configuration key is unknown",
         found=repr(key),
-        cure=f"did you mean '{near[0]}'?" if near else "see `tidegate options` for all of them",
+        cure=f"did you mean '{near[0]}'?" if near else "run `tidegate options` to list all keys",
     )
 
 
 def effective(configuration: Configuration) -> dict[str, Any]:
-    """Every known option with its typed value under its current key, and all ``spark.*`` keys as texts.
+    """Return every known option with its typed value under its current key, and all ``spark.*`` keys as texts.
 
     Durations are milliseconds, sizes bytes, choices texts in their canonical spelling, None means not set. The rules
     between options have been checked.
@@ -298,22 +295,49 @@ _NEEDS = {
     FORCE_UNALIGNED.key: UNALIGNED,
     MATERIALIZE_INTERVAL.key: CHANGELOG,
 }
-"""Options that say how, with the one that says whether."""
+"""Option -> the option that it needs to have an effect."""
 
 
 def _check_unaligned(result: dict[str, Any]) -> None:
     mode, concurrent = result[CHECKPOINT_MODE.key], result[CHECKPOINT_CONCURRENT.key]
     if mode != "EXACTLY_ONCE":
         raise ConfigurationError(
-            "Unaligned checkpoints need exactly-once mode: at-least-once never waits for records, so there is nothing to gain",
+            "Unaligned checkpoints need exactly-once mode: at-least-once mode never waits for records, so there is nothing to gain",
             where=f"'{UNALIGNED.key}'",
             found=f"'{CHECKPOINT_MODE.key}' is {mode}",
             cure=f"set '{CHECKPOINT_MODE.key}' to EXACTLY_ONCE, or leave '{UNALIGNED.key}' out",
         )
     if concurrent != 1:
         raise ConfigurationError(
-            "Unaligned checkpoints are taken one at a time: each has the records in flight of its own moment",
+            "Unaligned checkpoints cannot be concurrent: each stores the records in flight of its own moment",
             where=f"'{UNALIGNED.key}'",
             found=f"'{CHECKPOINT_CONCURRENT.key}' is {concurrent}",
             cure=f"set '{CHECKPOINT_CONCURRENT.key}' to 1, or leave '{UNALIGNED.key}' out",
         )
+
+
+PASSED_ON = "spark."
+"""Keys with this prefix go to Spark as they are."""
+
+_SERVICES = """
+    akka. blob. classloader. client. cluster. compiler. env. externalResource. fs. heartbeat. high-availability
+    historyserver. internal. $internal. job-event. jobmanager. jobstore. kubernetes. metrics. parallelism.adaptive
+    pekko. process. python. queryable-state. resourcemanager. rest. s3. scheduler. security. slot. slotmanager.
+    sql-client. sql-gateway. table. task. taskmanager. traces. web. yarn. zookeeper.
+"""
+_EXECUTION = """
+    execution.attached execution.batch execution.job-listeners execution.shutdown-on- execution.sorted-inputs.
+    execution.submit-failed- execution.checkpointing.cleaner. execution.checkpointing.create-subdir
+    execution.checkpointing.data-inline- execution.checkpointing.file-merging. execution.checkpointing.local-
+    execution.checkpointing.write- execution.state-recovery.from-local
+    pipeline.closure-cleaner pipeline.default-kryo- pipeline.force-
+    pipeline.generic-types pipeline.jobvertex- pipeline.registered- pipeline.serialization-config
+    pipeline.vertex- pipeline.watermark-alignment.
+"""
+_STATE = """
+    state.backend.async state.backend.cache. state.backend.latency-track state.backend.local-recovery
+    state.backend.rocksdb. state.checkpoints.create-subdir state.latency-track. state.storage.
+"""
+
+WITHOUT_MEANING: tuple[str, ...] = tuple(f"{_SERVICES} {_EXECUTION} {_STATE}".split())
+"""Prefixes of keys that are accepted, with one notice."""

@@ -1,12 +1,12 @@
-"""Declared types as functions: what makes a value of the type out of what a program hands over, or says why it cannot.
+"""Declared types as functions: they convert a program's values to the type, or raise with the reason.
 
-The rules are those of PyFlink's serializers. A DOUBLE is a float whatever number went in, a FLOAT has four bytes, an INT takes
-whatever has an integer value and refuses what 32 bits cannot hold, a ``Row`` comes out with the names of its type, times are cut
-to milliseconds. ``from_collection`` is kinder, as PyFlink is there: integers wrap around, lists become tuples.
+The rules are those of PyFlink's serializers. A DOUBLE turns any number into a float, a FLOAT has four bytes, an INT takes any
+integer value that fits in 32 bits, a ``Row`` gets the names of its type, times are truncated to milliseconds. ``from_collection``
+is more lenient, as in PyFlink: integers wrap around, lists become tuples.
 
-A type is written as Python source once and compiled (``Conversion``), so no record walks a tree of types: a tuple whose
-fields are of the declared classes costs one comparison a field. Types that never change a value that fits
-(``changes`` says so) are not looked at inside a chain at all, but where records leave it: ``Boundary`` checks a whole batch.
+A type is compiled once from Python source (``Conversion``), so no record walks a tree of types: a tuple whose fields have the
+declared classes costs one comparison per field. Types that never change a valid value (``changes``) are not checked inside a
+chain, but where records leave it: ``Boundary`` checks a whole batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BatchConverter = Callable[[list[Any]], list[Any]]
 
 
 class Conversion:
-    """The compiled form of a type. ``call`` is the function; the object pickles, as the type it was made of."""
+    """The compiled form of a type. ``call`` is the function. The object pickles as its type."""
 
     __slots__ = ("_info", "_wrap", "call")
 
@@ -58,17 +58,17 @@ def _again(info: TypeInformation, wrap: bool) -> Conversion:
 
 
 def converter(info: Any) -> Conversion | None:
-    """What a function's results go through at once; None where there is nothing a type could change in them."""
+    """Return the conversion of a function's results; None if the type never changes them."""
     return Conversion(info) if isinstance(info, TypeInformation) and changes(info) else None
 
 
 def collection_converter(info: Any) -> Conversion | None:
-    """What the values of a collection go through: integers wrap around at the width of their type."""
+    """Return the conversion of a collection's values: integers wrap around at the width of their type."""
     return None if takes_anything(info) else Conversion(info, wrap=True)
 
 
 def changes(info: TypeInformation) -> bool:
-    """Whether a value can fit the type and still come out as another one, integers of another class aside."""
+    """Return whether the conversion of a valid value can change it, apart from integers of another class."""
     if isinstance(info, BasicTypeInfo):
         return info.describe() in ("FLOAT", "DOUBLE", "BIG_DEC")
     if isinstance(info, TupleTypeInfo):
@@ -81,17 +81,18 @@ def changes(info: TypeInformation) -> bool:
 
 
 def takes_anything(info: Any) -> bool:
-    """Whether the type says nothing about its values: any object is one."""
+    """Return whether the type takes any object."""
     return not isinstance(info, TypeInformation) or isinstance(info, PickledBytesTypeInfo)
 
 
 def boundary(info: Any) -> BatchConverter | None:
-    """What a batch goes through where it leaves a chain; None if its records have been converted one by one already."""
+    """Return the check of a batch that leaves a chain; None if its records were converted one by one already."""
     return None if takes_anything(info) or changes(info) else Boundary(info)
 
 
 class Boundary:
-    """Looks at the classes of a whole batch; only one with a value of another class, or a tree, is gone through one by one.
+    """Checks the classes of a whole batch. Only a batch with a value of another class, or with a tree, is converted record by
+    record.
 
     ``convert`` is the function for one value.
     """
@@ -101,7 +102,7 @@ class Boundary:
         self._kind = int if described in INTEGER_BITS else _KINDS.get(described)
         self._limit = 1 << INTEGER_BITS[described] - 1 if described in INTEGER_BITS else None
         fields = [Boundary(field) for field in info.get_field_types()] if isinstance(info, TupleTypeInfo) else []
-        # Of a tuple with a field whose class does not tell, every record is gone through: looking at the others is in vain.
+        # A tuple with a field that its class does not decide is converted record by record: checking other fields is useless.
         self._fields: list[Boundary] | None = fields if fields and all(f._kind or f._fields for f in fields) else None
         self.convert = Conversion(info).call
 
@@ -109,7 +110,8 @@ class Boundary:
         return values if self.is_declared(values) else [self.convert(value) for value in values]
 
     def is_declared(self, values: Collection[Any]) -> bool:
-        """Whether all are just as declared, so that converting them would change nothing. Tuples are looked at field by field."""
+        """Return whether all values have the declared classes, so that a conversion would change nothing. Tuples are checked by
+        field."""
         kinds = {int} if isinstance(values, range) and values else set(map(type, values))
         if self._fields is None:
             return kinds == {self._kind} and self._holds(values)
@@ -192,7 +194,7 @@ class _Compiler:
                 getattr(value, "__dict__", ()) if lenient and not isinstance(value, Row | dict | tuple | list) else ()
             )
             if any(name in held for name in names):
-                value = held  # of an object whose attributes are called like the fields, as PyFlink takes it
+                value = held  # an object whose attributes have the names of the fields, as in PyFlink
             return fields_of(value, names, path)
 
         return _function(
@@ -256,7 +258,7 @@ def _function(
     result: str,
     names: dict[str, Any],
 ) -> Converter:
-    """The source of a record with fields. A value all of whose fields are of their classes is handed on as it is."""
+    """Return the source for a record with fields. A value whose fields all have their classes stays unchanged."""
     variables = [f"v{n}" for n in range(len(types))]
     conditions = [
         None if isinstance(info, DecimalTypeInfo) else scalars.condition(info.describe(), name)
@@ -281,7 +283,7 @@ def _function(
 
 
 def fields_of(value: Any, names: list[str], path: str) -> tuple[list[Any], RowKind]:
-    """The values in the order of the type, from whatever can stand for a row."""
+    """Return the values in the order of the type, from any form of a row."""
     values: list[Any] | None = None
     kind = RowKind.INSERT
     if isinstance(value, Row):
@@ -303,7 +305,7 @@ def _same(value: Any) -> Any:
 
 
 def _or_none(convert: Converter) -> Converter:
-    """A part may be None where PyFlink allows it only in rows: nothing is lost by that."""
+    """Return the source for a part. It may be None, which PyFlink allows only in rows."""
     return lambda value: None if value is None else convert(value)
 
 
@@ -318,10 +320,10 @@ def _placed(convert: Converter, expected: str, path: str) -> Converter:
 
 
 def misfit(path: str, expected: str, value: Any, reason: str = "") -> ArgumentTypeError:
-    """The error for a value, or a part of one, that its declared type does not take."""
+    """Return the error for a value, or a part of a value, that its declared type refuses."""
     place = f"field {path.removeprefix('.')}" if path else "the record"
     return ArgumentTypeError(
-        f"A record must be of its declared type: {place} is declared as {expected}",
+        f"A record is not of its declared type: {place} is declared as {expected}",
         found=shown(value) + (f": {reason}" if reason else ""),
-        cure="return such a value, or declare the type that fits",
+        cure="return a value of that type, or declare the type of the value",
     )

@@ -1,4 +1,4 @@
-"""What a program needs in the workers besides its functions: Python files, archives, requirements, cached files."""
+"""The dependencies of a program in the workers: Python files, archives, requirements, cached files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEPARATOR, PART = ",", "#"
 
 @dataclass(frozen=True)
 class CachedFile:
-    """A file or directory that functions ask for by its name."""
+    """A file or directory that functions find by name."""
 
     name: str
     path: str
@@ -27,19 +27,20 @@ class CachedFile:
 
     @staticmethod
     def parse(text: str) -> CachedFile:
-        """``name:a,path:/x,executable:true``; a path may have colons and commas, so the other two are looked for around it."""
+        """Parse ``name:a,path:/x,executable:true``. A path may contain colons and commas, so the other two parts are found around
+        it."""
         head, separator, path = text.partition("path:")
         path, _, executable = path.rpartition(",executable:") if ",executable:" in path else (path, "", "false")
         name = head.strip().removeprefix("name:").rstrip(", ")
         if not separator or not name or not head.strip().startswith("name:"):
-            cure = f"{CACHED_FILES.key}: name:a,path:/tmp/a;name:b,path:/tmp/b"
-            raise ConfigurationError(f"'{CACHED_FILES.key}' lists names with paths", found=repr(text), cure=cure)
+            cure = f"write {CACHED_FILES.key}: name:a,path:/tmp/a;name:b,path:/tmp/b"
+            raise ConfigurationError(f"'{CACHED_FILES.key}' has an invalid entry", found=repr(text), cure=cure)
         return CachedFile(name, path.strip("'\" "), parse_bool(executable))
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """All of a job. ``archives``: path and the directory it is unpacked into."""
+    """All dependencies of a job. ``archives``: path and target directory."""
 
     python_files: tuple[str, ...] = ()
     archives: tuple[tuple[str, str], ...] = ()
@@ -50,7 +51,7 @@ class Dependencies:
 
     @staticmethod
     def of(configuration: Mapping[str, Any]) -> Dependencies:
-        """From typed values. Whatever is not there is refused, before anything starts."""
+        """Read the dependencies from typed values. Raise before anything starts if a file is missing."""
 
         def parts(option: Option) -> list[str]:
             return [part.strip() for part in (configuration.get(option.key) or "").split(SEPARATOR) if part.strip()]
@@ -73,15 +74,17 @@ class Dependencies:
         for option, path in self._paths():
             if not os.path.exists(path):
                 raise ConfigurationError(
-                    f"'{option.key}' names what exists where the program is started",
+                    f"'{option.key}' names a file that does not exist",
                     found=f"no file or directory {path}",
-                    cure="check the path; a relative one counts from the directory the program is started in",
+                    cure="correct the path; a relative path starts in the directory in which the program is started",
                 )
         for name, seen in (("archives", [target for _, target in self.archives]),
                            ("cached files", [file.name for file in self.cached_files])):  # fmt: skip
             twice = sorted({each for each in seen if seen.count(each) > 1})
             if twice:
-                raise ConfigurationError(f"Two {name} of a job cannot have one name", found=", ".join(twice))
+                raise ConfigurationError(
+                    f"Two {name} of a job have the same name", found=", ".join(twice), cure="rename one of them"
+                )
 
     def _paths(self) -> Iterator[tuple[Option, str]]:
         yield from ((PYTHON_FILES, path) for path in self.python_files)
@@ -95,6 +98,8 @@ def _archive(text: str) -> tuple[str, str]:
     target = target or os.path.basename(path)
     if os.path.isabs(target) or ".." in target.split("/"):
         raise ConfigurationError(
-            "An archive is unpacked below the directory a function runs in", found=repr(text), cure="a plain name"
+            "The target directory of an archive leads out of the functions' working directory",
+            found=repr(text),
+            cure="use a plain name",
         )
     return path, target

@@ -25,30 +25,30 @@ __all__ = ["ExecutionConfig"]
 
 
 class ExecutionConfig:
-    """A view: what is set here is set in the environment's configuration, and the other way round."""
+    """A view of the environment's configuration: both always have the same values."""
 
     PARALLELISM_DEFAULT = -1
-    """What ``get_parallelism`` says when none is set."""
+    """The result of ``get_parallelism`` if none is set."""
     PARALLELISM_UNKNOWN = -2
-    """Flink's mark for a parallelism that is not to change; nothing here gives it."""
+    """Flink's mark for a parallelism that must not change; Tidegate never returns it."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
         self._configuration = Configuration() if configuration is None else configuration
 
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
-        """How often, in milliseconds, watermark generators are asked while no record comes."""
+        """Set how often, in milliseconds, watermark generators emit while no record comes."""
         return self._set(AUTO_WATERMARK_INTERVAL, interval, "set_auto_watermark_interval")
 
     def get_auto_watermark_interval(self) -> int:
-        """In milliseconds."""
+        """Return the value in milliseconds."""
         return self._get(AUTO_WATERMARK_INTERVAL)
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
-        """Kept, without effect: there are no latency markers."""
+        """Accept the interval without effect: there are no latency markers."""
         return self._set(LATENCY_INTERVAL, interval, "set_latency_tracking_interval")
 
     def get_latency_tracking_interval(self) -> int:
-        """In milliseconds."""
+        """Return the value in milliseconds."""
         return self._get(LATENCY_INTERVAL)
 
     def get_parallelism(self) -> int:
@@ -56,7 +56,7 @@ class ExecutionConfig:
         return self._configuration.read(PARALLELISM) or os.cpu_count() or 1
 
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
-        """Subtasks of every operator that sets none itself."""
+        """Set the number of subtasks of operators that set none themselves."""
         return self._set(PARALLELISM, parallelism, "set_parallelism")
 
     def get_max_parallelism(self) -> int:
@@ -64,57 +64,57 @@ class ExecutionConfig:
         return self._configuration.read(MAX_PARALLELISM) or -1
 
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
-        """The number of key groups, 1 to 32768. State is bound to it."""
+        """Set the number of key groups, 1 to 32768. State depends on it."""
         return self._set(MAX_PARALLELISM, max_parallelism, "set_max_parallelism")
 
     def get_task_cancellation_interval(self) -> int:
-        """In milliseconds."""
+        """Return the value in milliseconds."""
         return self._get(CANCEL_INTERVAL)
 
     def set_task_cancellation_interval(self, interval: int) -> ExecutionConfig:
-        """Kept, without effect: Spark interrupts tasks."""
+        """Accept the value without effect: Spark interrupts tasks."""
         return self._set(CANCEL_INTERVAL, interval, "set_task_cancellation_interval")
 
     def get_task_cancellation_timeout(self) -> int:
-        """In milliseconds."""
+        """Return the value in milliseconds."""
         return self._get(CANCEL_TIMEOUT)
 
     def set_task_cancellation_timeout(self, timeout: int) -> ExecutionConfig:
-        """Kept, without effect: Spark interrupts tasks."""
+        """Accept the value without effect: Spark interrupts tasks."""
         return self._set(CANCEL_TIMEOUT, timeout, "set_task_cancellation_timeout")
 
     def enable_auto_generated_uids(self) -> None:
-        """Operators without a uid get one made from their place in the program: the default."""
+        """Generate uids from the place in the program for operators without one: the default."""
         self._configuration.write(AUTO_UIDS, True)
 
     def disable_auto_generated_uids(self) -> None:
-        """From now on a program with an operator without uid is refused."""
+        """Refuse programs with an operator without a uid."""
         self._configuration.write(AUTO_UIDS, False)
 
     def has_auto_generated_uids_enabled(self) -> bool:
-        """Whether operators may be without a uid."""
+        """Return whether operators may be without a uid."""
         return bool(self._configuration.read(AUTO_UIDS))
 
     def enable_object_reuse(self) -> ExecutionConfig:
-        """Records are never copied. The program promises not to change what it was handed or has emitted."""
+        """Never copy records. The program promises not to change records that it has received or emitted."""
         self._configuration.write(OBJECT_REUSE, True)
         return self
 
     def disable_object_reuse(self) -> ExecutionConfig:
-        """Records that a function could still change are copied: the default."""
+        """Copy records that a function could still change: the default."""
         self._configuration.write(OBJECT_REUSE, False)
         return self
 
     def is_object_reuse_enabled(self) -> bool:
-        """Whether records are never copied."""
+        """Return whether records are never copied."""
         return bool(self._configuration.read(OBJECT_REUSE))
 
     def get_global_job_parameters(self) -> dict[str, str]:
-        """What ``RuntimeContext.get_job_parameter`` gives, as a dict."""
+        """Return the values of ``RuntimeContext.get_job_parameter`` as a dict."""
         return dict(self._configuration.read(JOB_PARAMETERS))
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, str]) -> ExecutionConfig:
-        """Read by functions with ``RuntimeContext.get_job_parameter``."""
+        """Set the values that functions read with ``RuntimeContext.get_job_parameter``."""
         if not isinstance(global_job_parameters_dict, Mapping):
             raise wrong("set_global_job_parameters", "a dict", global_job_parameters_dict, '{"region": "north"}')
         self._configuration.write(JOB_PARAMETERS, dict(global_job_parameters_dict))
@@ -125,7 +125,7 @@ class ExecutionConfig:
         return bool(self._configuration.read(COMPRESSION))
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
-        """Files of keyed and operator state are compressed: less to store, more to compute."""
+        """Compress files of keyed and operator state: smaller files, more CPU time."""
         self._configuration.write(COMPRESSION, use_snapshot_compression)
         return self
 

@@ -1,4 +1,4 @@
-"""Where configuration comes from before the program speaks: a YAML file, then ``-D`` of the command line."""
+"""The configuration before the program's own settings: a YAML file, then ``-D`` of the command line."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ announced: set[Path] = set()
 
 
 def set_dynamic_properties(properties: Mapping[str, Any]) -> None:
-    """What ``-D`` said (and ``-p``, ``-s``, ``--master``). Holds for environments made afterwards in this process."""
+    """Set the values of ``-D`` (and ``-p``, ``-s``, ``--master``) for environments that this process makes later."""
     _dynamic.clear()
     _dynamic.update(properties)
 
 
 def load() -> Configuration:
-    """Defaults < file < ``-D``. Code comes on top of it, as in Flink: what a program sets itself wins."""
+    """Return the configuration: defaults < file < ``-D``. As in Flink, the program's own settings override it."""
     configuration = Configuration()
     path = configuration_file()
     tell_file(log.warning if path == Path("conf", FILE_NAME) else log.info)
@@ -40,7 +40,7 @@ def load() -> Configuration:
 
 
 def tell_file(say: Callable[[str], object]) -> None:
-    """Say which file is used, once for each file: that of the current directory nobody has named."""
+    """Log which file is used, once for each file: the user did not name the file of the current directory."""
     path = configuration_file()
     if path is not None and path.absolute() not in announced:
         announced.add(path.absolute())
@@ -55,13 +55,15 @@ def _overlay(configuration: Configuration, values: Mapping[str, Any], where: str
 
 
 def configuration_file() -> Path | None:
-    """``config.yaml`` of ``$TIDEGATE_CONF_DIR``, else of ``$FLINK_CONF_DIR``, else of ``./conf``."""
+    """Return ``config.yaml`` of ``$TIDEGATE_CONF_DIR``, else of ``$FLINK_CONF_DIR``, else of ``./conf``."""
     named = os.environ.get("TIDEGATE_CONF_DIR")
     if named:
         path = Path(named) / FILE_NAME
         if not path.is_file():
             raise ConfigurationError(
-                f"TIDEGATE_CONF_DIR must hold {FILE_NAME}", found=f"no {path}", cure="correct or unset the variable"
+                f"TIDEGATE_CONF_DIR names a directory without {FILE_NAME}",
+                found=f"no {path}",
+                cure="correct or unset the variable",
             )
         return path
     candidates = [Path(os.environ["FLINK_CONF_DIR"])] if os.environ.get("FLINK_CONF_DIR") else []
@@ -70,18 +72,18 @@ def configuration_file() -> Path | None:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The file's values under flat keys; in the file keys may be nested, flat or both."""
+    """Return the file's values under flat keys. In the file, keys may be nested, flat or both."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            "The configuration file must be readable YAML", where=str(path), found=" ".join(str(error).split())
+            "The configuration file is not readable YAML", where=str(path), found=" ".join(str(error).split())
         ) from None
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise ConfigurationError(
-            "The configuration file must hold keys and values",
+            "The configuration file does not hold keys and values",
             where=str(path),
             found=f"a {type(content).__name__}",
             cure="for example  parallelism.default: 2",

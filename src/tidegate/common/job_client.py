@@ -1,4 +1,4 @@
-"""JobClient: a running job as its program sees it."""
+"""JobClient: a running job, for its program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["JobClient", "RunningJob"]
 
 
 class RunningJob(Protocol):
-    """What a client needs of the job it stands for. ``datastream/executor.py`` has the executor's full protocol."""
+    """The protocol of the job that a client needs. ``datastream/executor.py`` has the full protocol."""
 
     @property
     def job_id(self) -> str: ...
@@ -23,23 +23,25 @@ class RunningJob(Protocol):
     def status(self) -> JobStatus: ...
 
     def cancel(self) -> None:
-        """Ask the job to stop; returns at once, may be called again and after the end."""
+        """Ask the job to stop. Returns at once; may be called again and after the end."""
         ...
 
     def suspend(self) -> None:
-        """Ask the job to end in this process, and to leave all that a new start needs to go on; returns at once."""
+        """Ask the job to end in this process and keep everything that a new start needs to continue. Returns at once."""
         ...
 
     def result(self, timeout: float | None = None) -> JobExecutionResult:
-        """Wait for the end. JobFailedError, JobCancelledError, JobSuspendedError, or TimeoutError after ``timeout`` seconds."""
+        """Wait for the end. Raises JobFailedError, JobCancelledError, JobSuspendedError, or TimeoutError after ``timeout``
+        seconds."""
         ...
 
     def trigger_savepoint(self, directory: str | None = None) -> Future[str]:
-        """Take a savepoint in the directory, or the configured one; the job goes on. The answer is the savepoint's own address."""
+        """Take a savepoint in the directory, or the configured one, while the job continues. The result is the savepoint's
+        address."""
         ...
 
     def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> Future[str]:
-        """As ``trigger_savepoint``, and the job ends with it, all its output committed. ``drain``: event time ends first."""
+        """Take a savepoint and end the job with it, after committing all its output. ``drain``: event time ends first."""
         ...
 
     def add_listener(self, listener: Callable[[Any], None]) -> None:
@@ -48,14 +50,14 @@ class RunningJob(Protocol):
 
 
 class JobClient:
-    """Answers are futures, as in PyFlink."""
+    """A client of a running job. Its results are futures, as in PyFlink."""
 
     def __init__(self, job: RunningJob) -> None:
         self._job = job
         self._result: CompletableFuture[JobExecutionResult] | None = None
 
     def get_job_id(self) -> JobID:
-        """The id of the job, which names its directory of checkpoints."""
+        """Return the id of the job, which names its directory of checkpoints."""
         return JobID(self._job.job_id)
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
@@ -63,26 +65,26 @@ class JobClient:
         return CompletableFuture.completed(self._job.status())
 
     def cancel(self) -> CompletableFuture[None]:
-        """Stop the job; its checkpoints stay or go as the configured retention says."""
+        """Stop the job. The configured retention decides whether its checkpoints stay."""
         self._job.cancel()
         return CompletableFuture.completed(None)
 
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
-        """Take a savepoint while the job goes on; the answer is its path. Without a directory that of
+        """Take a savepoint while the job continues; the result is its path. The default directory is
         ``execution.checkpointing.savepoint-dir``."""
         return CompletableFuture(self._job.trigger_savepoint(savepoint_directory))
 
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
     ) -> CompletableFuture[str]:
-        """Stop the sources, take a savepoint, commit all output and end the job as FINISHED; the answer, when it has ended, is the
+        """Stop the sources, take a savepoint, commit all output and end the job as FINISHED. The result, after the end, is the
         savepoint's path. ``advance_to_end_of_event_time``: first let all event-time timers and windows fire, for a job that will
-        not go on."""
+        not continue."""
         drain = advance_to_end_of_event_time
         return CompletableFuture(self._job.stop_with_savepoint(savepoint_directory, drain=drain))
 
     def add_round_listener(self, listener: Callable[[Any], None]) -> None:
-        """Call ``listener`` after every accepted round with what it did: ``round``, ``checkpoint_id`` (None if it carried none),
+        """Call ``listener`` after every accepted round with its figures: ``round``, ``checkpoint_id`` (None if it carried none),
         ``seconds``, ``records_in``, ``records_out``, ``commit_seconds``. It runs in the job's thread, so it should be quick.
 
         PyFlink has no counterpart.
@@ -90,11 +92,11 @@ class JobClient:
         self._job.add_listener(listener)
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
-        """Known when the job is over; before, the future waits."""
+        """Return a future of the accumulators, which are known when the job has ended."""
         return CompletableFuture.of(lambda: self._job.result().get_all_accumulator_results())
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
-        """A future of the result; it has the error if the job fails or is cancelled."""
+        """Return a future of the result; it has the error if the job fails or is cancelled."""
         if self._result is None:
             self._result = CompletableFuture.of(self._job.result)
         return self._result

@@ -1,4 +1,4 @@
-"""JobExecutionResult: what is left of a job that has finished."""
+"""JobExecutionResult: the result of a finished job."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class JobExecutionResult:
         self._accumulators: Mapping[str, Any] = MappingProxyType(dict(accumulators or {}))
 
     def get_job_id(self) -> JobID:
-        """The id of the job."""
+        """Return the id of the job."""
         return self._job_id
 
     def get_net_runtime(self) -> int:
-        """Milliseconds from start to end."""
+        """Return milliseconds from start to end."""
         return self._net_runtime_ms
 
     def get_accumulator_result(self, accumulator_name: str) -> Any:
-        """None if there is none of that name."""
+        """Return the result of an accumulator; None if there is none of that name."""
         return self._accumulators.get(accumulator_name)
 
     def get_all_accumulator_results(self) -> dict[str, Any]:
-        """What accumulators have gathered, by name."""
+        """Return the results of all accumulators by name."""
         return dict(self._accumulators)
 
     def __repr__(self) -> str:

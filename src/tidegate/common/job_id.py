@@ -9,7 +9,7 @@ __all__ = ["JobID"]
 
 @dataclass(frozen=True)
 class JobID:
-    """32 hexadecimal digits, or what ``tidegate.job-id`` says."""
+    """32 hexadecimal digits, or the value of ``tidegate.job-id``."""
 
     value: str
 

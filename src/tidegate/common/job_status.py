@@ -1,4 +1,4 @@
-"""JobStatus: where a job is in its life."""
+"""JobStatus: the stages of a job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["JobStatus"]
 
 
 class JobStatus(Enum):
-    """Where a job is in its life."""
+    """The stages of a job."""
 
     CREATED = 0
     RUNNING = 1
@@ -22,9 +22,9 @@ class JobStatus(Enum):
     RECONCILING = 9
 
     def is_globally_terminal_state(self) -> bool:
-        """The job is over and will not run again."""
+        """Return whether the job has ended and will not run again."""
         return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
 
     def is_terminal_state(self) -> bool:
-        """The job is over here; a suspended one may go on elsewhere."""
+        """Return whether the job has ended here; a suspended job may continue elsewhere."""
         return self.is_globally_terminal_state() or self is JobStatus.SUSPENDED

@@ -1,4 +1,4 @@
-"""The types of configuration values: each parses what code, YAML and the command line hand over."""
+"""The types of configuration values: each parses values from code, YAML and the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.common.time import Duration, Time, millis_of
 
 @dataclass(frozen=True)
 class OptionType:
-    """``parse`` takes a raw value (a text, or what YAML makes of it) and raises ValueError if it does not fit."""
+    """``parse`` takes a raw value (a text, or a value of YAML) and raises ValueError if it is invalid."""
 
     name: str
     parse: Callable[[Any], Any]
@@ -60,14 +60,14 @@ def _quantity(raw: Any, units: dict[str, int], default_unit: str) -> int:
 
 
 def parse_duration(raw: Any) -> int:
-    """Milliseconds of ``10 s``, ``500ms``, ``1 min``, a bare number of milliseconds, a Duration, Time or timedelta."""
+    """Return milliseconds of ``10 s``, ``500ms``, ``1 min``, a bare number of milliseconds, a Duration, Time or timedelta."""
     if isinstance(raw, Duration | Time | timedelta):
         return millis_of("a duration", raw)
     return _quantity(raw, _NANOS, "ms") // 1_000_000
 
 
 def parse_memory(raw: Any) -> int:
-    """Bytes of ``64 mb``, ``1g`` or a bare number of bytes."""
+    """Return bytes of ``64 mb``, ``1g`` or a bare number of bytes."""
     return _quantity(raw, _BYTES, "b")
 
 
@@ -147,7 +147,7 @@ def parse_ports(raw: Any) -> str:
 
 
 def ports_of(text: str) -> range:
-    """Of a parsed value."""
+    """Return the ports of a parsed value."""
     first, dash, last = text.partition("-")
     return range(parse_int(first), parse_int(last if dash else first) + 1)
 

@@ -24,15 +24,15 @@ from tidegate.common.option_types import (
 )
 
 Check = Callable[[Any], str | None]
-"""Says which rule a parsed value breaks, or None."""
+"""Returns the rule that a parsed value breaks, or None."""
 
 
 @dataclass(frozen=True)
 class Option:
     """One configuration key. ``default`` is a parsed value (durations in ms); None means not set.
 
-    ``note``: the option is accepted and kept, but this version does not act on it; a user who sets it is told so once.
-    ``inert``: which values that is true of; None: all of them.
+    ``note``: this version accepts the option without effect, and warns once if it is set. ``inert``: the values without effect;
+    None: all values.
     """
 
     key: str
@@ -45,7 +45,7 @@ class Option:
     inert: Callable[[Any], bool] | None = None
 
     def parse(self, raw: Any, spelled: str | None = None) -> Any:
-        """The typed value, or ConfigurationError. ``spelled``: the key as the user wrote it."""
+        """Return the typed value, or raise ConfigurationError. ``spelled``: the key as the user wrote it."""
         key = spelled or self.key
         try:
             value = self.type.parse(raw)
@@ -97,7 +97,7 @@ def _job_id(value: str) -> str | None:
 # -- program and execution --------------------------------------------------------------------------
 
 PARALLELISM = _option(
-    "parallelism.default", INT, None, "Subtasks of an operator that sets none itself.", check=_between(1, 1 << 15)
+    "parallelism.default", INT, None, "Subtasks of operators that set none themselves.", check=_between(1, 1 << 15)
 )
 MAX_PARALLELISM = _option(
     "pipeline.max-parallelism",
@@ -108,13 +108,13 @@ MAX_PARALLELISM = _option(
 )
 JOB_NAME = _option("pipeline.name", TEXT, None, "Name of the job.", "pipeline.job-name")
 CHAINING = _option(
-    "pipeline.operator-chaining.enabled", BOOL, True, "Fuse operators into one loop.", "pipeline.operator-chaining"
+    "pipeline.operator-chaining.enabled", BOOL, True, "Chain operators into one loop.", "pipeline.operator-chaining"
 )
 CHAINING_MIXED_MAX = _option(
     "pipeline.operator-chaining.chain-operators-with-different-max-parallelism",
     BOOL,
     True,
-    "Whether operators of different maximum parallelism may be fused.",
+    "Whether operators of different maximum parallelism may be chained.",
     note="false runs as true",
     inert=lambda value: not value,
 )
@@ -122,13 +122,13 @@ AUTO_WATERMARK_INTERVAL = _option(
     "pipeline.auto-watermark-interval",
     DURATION,
     200,
-    "How often watermark generators are asked while no record comes; behind records, with every batch. 0: only on_event emits.",
+    "How often watermark generators emit while no record comes; with records, they emit after every batch. 0: only on_event emits.",
 )
 METRICS_PORT = _option(
     "metrics.reporter.prom.port",
     PORTS,
     None,
-    "Prometheus may ask for the job's figures at this port of the loopback address (/metrics), or the first free one of a range.",
+    "Port of the loopback address where Prometheus reads the job's metrics (/metrics), or a range: its first free port.",
 )
 METRICS_TOKEN_FILE = _option(
     "metrics.reporter.prom.token-file",
@@ -137,7 +137,7 @@ METRICS_TOKEN_FILE = _option(
     "A file with a token that each request at metrics.reporter.prom.port must carry (Authorization: Bearer TOKEN).",
 )
 OBJECT_REUSE = _option(
-    "pipeline.object-reuse", BOOL, False, "Records are never copied: the program does not change them."
+    "pipeline.object-reuse", BOOL, False, "Never copy records: the program promises not to change them."
 )
 AUTO_UIDS = _option("pipeline.auto-generate-uids", BOOL, True, "false: every operator must have a uid of its own.")
 JOB_PARAMETERS = _option("pipeline.global-job-parameters", MAP, {}, "Read by RuntimeContext.get_job_parameter.")
@@ -182,8 +182,8 @@ CHECKPOINT_MODE = _option(
     "execution.checkpointing.mode",
     choice(["EXACTLY_ONCE", "AT_LEAST_ONCE"]),
     "EXACTLY_ONCE",
-    "EXACTLY_ONCE: output waits for the checkpoint that covers it. AT_LEAST_ONCE: it is committed with its round, so a "
-    "failure repeats what came behind the latest checkpoint.",
+    "EXACTLY_ONCE: output waits for its checkpoint. AT_LEAST_ONCE: output is committed with its round, so a failure repeats "
+    "the output after the latest checkpoint.",
     "execution.checkpointing.consistency-mode",
 )
 CHECKPOINT_TIMEOUT = _option(
@@ -203,7 +203,7 @@ CHECKPOINT_CONCURRENT = _option(
     "execution.checkpointing.max-concurrent-checkpoints",
     INT,
     1,
-    "Checkpoints in progress at once; a minimum pause makes it 1.",
+    "Most concurrent checkpoints; a minimum pause makes it 1.",
     check=_at_least(1),
 )
 CHECKPOINT_TOLERABLE = _option(
@@ -246,7 +246,7 @@ SAVEPOINT_THREADS = _option(
     "tidegate.savepoint.transfer-threads",
     INT,
     4,
-    "So many state files are copied into a savepoint at a time.",
+    "State files that are copied into a savepoint at once.",
     check=_at_least(1),
 )
 CHECKPOINT_STORAGE = _option(
@@ -261,15 +261,15 @@ CHECKPOINT_AFTER_FINISH = _option(
     "execution.checkpointing.checkpoints-after-tasks-finish",
     BOOL,
     True,
-    "Checkpoints go on when a source has ended, and a final one commits the last output. false, as Flink before 1.15: none is "
-    "taken once a source has ended, and output behind the last one is never committed.",
+    "Checkpoints continue after a source has ended, and a final checkpoint commits the last output. false, as Flink before 1.15: "
+    "no checkpoint is taken after a source has ended, and output after the last checkpoint is never committed.",
     "execution.checkpointing.checkpoints-after-tasks-finish.enabled",
 )
 UNALIGNED = _option(
     "execution.checkpointing.unaligned.enabled",
     BOOL,
     False,
-    "A checkpoint need not wait for the records in front of it: what subtasks have received and not processed is a part of it. "
+    "A checkpoint does not wait for the records before it: it stores the records that subtasks have received and not processed. "
     "Needs EXACTLY_ONCE and one concurrent checkpoint.",
     "execution.checkpointing.unaligned",
 )
@@ -277,15 +277,15 @@ FORCE_UNALIGNED = _option(
     "execution.checkpointing.unaligned.forced",
     BOOL,
     False,
-    "With unaligned checkpoints: also records of forward and rescale connections, and those that a custom partitioner has spread, "
-    "may be in flight. Such a checkpoint restores with the same parallelism only. What is broadcast never is in flight.",
+    "With unaligned checkpoints: also records of forward, rescale and custom connections may be in flight. Such a checkpoint "
+    "restores with the same parallelism only. Broadcast records are never in flight.",
 )
 ALIGNED_TIMEOUT = _option(
     "execution.checkpointing.aligned-checkpoint-timeout",
     DURATION,
     0,
-    "With unaligned checkpoints: how long after it is due a checkpoint waits for the records in front of it; then it turns "
-    "unaligned. 0: it is from the start.",
+    "With unaligned checkpoints: how long a due checkpoint waits for the records before it, until it becomes unaligned. "
+    "0: it is unaligned from the start.",
     "execution.checkpointing.alignment-timeout",
     check=_at_least(0),
 )
@@ -293,21 +293,21 @@ IGNORED_IN_FLIGHT = _option(
     "execution.checkpointing.recover-without-channel-state.checkpoint-id",
     INT,
     -1,
-    "If the checkpoint with this id is restored, its records in flight are dropped. -1: of none.",
+    "If the checkpoint with this id is restored, its records in flight are dropped. -1: no checkpoint.",
 )
 INCREMENTAL = _option(
     "execution.checkpointing.incremental",
     BOOL,
     True,
-    "A checkpoint stores only what changed and shares files with those before it. false: each stores the whole state in files of "
-    "its own.",
+    "A checkpoint stores only changes and shares files with earlier checkpoints. false: each checkpoint stores the whole state in "
+    "its own files.",
     "state.backend.incremental",
 )
 CHANGELOG = _option(
     "state.changelog.enabled",
     BOOL,
     False,
-    "Checkpoints are a base and the changes of every round since; the base is made anew at an interval of its own.",
+    "Checkpoints are a base and the changes of every round since; the base is rewritten at its own interval.",
     "state.backend.changelog.enabled",
 )
 MATERIALIZE_INTERVAL = _option(
@@ -315,15 +315,15 @@ MATERIALIZE_INTERVAL = _option(
     DURATION,
     600_000,
     "With the changelog: how often the state becomes a new base, and older changes are deleted. 0: never; small files are "
-    "merged all the same.",
+    "merged in any case.",
     "state.backend.changelog.periodic-materialize.interval",
 )
 COMPRESSION = _option(
     "execution.checkpointing.snapshot-compression",
     BOOL,
     False,
-    "Files of keyed and operator state are compressed (zlib): less to store, more to compute. Files of both kinds are read, "
-    "whatever is set.",
+    "Compress files of keyed and operator state (zlib): smaller files, more CPU time. Both kinds of files can be read with "
+    "either setting.",
 )
 RECOVERY_PATH = _option(
     "execution.state-recovery.path",
@@ -336,15 +336,15 @@ RECOVERY_IGNORE_UNCLAIMED = _option(
     "execution.state-recovery.ignore-unclaimed-state",
     BOOL,
     False,
-    "Start although the snapshot holds state of operators the program no longer has.",
+    "Start although the snapshot contains state of operators that the program no longer has.",
     "execution.savepoint.ignore-unclaimed-state",
 )
 RECOVERY_CLAIM = _option(
     "execution.state-recovery.claim-mode",
     choice(["NO_CLAIM", "CLAIM"]),
     "NO_CLAIM",
-    "Whether the job owns the snapshot it starts from: CLAIM deletes it when the job's own checkpoints have replaced it, "
-    "NO_CLAIM never touches it. Either way the job needs nothing of it once it has a checkpoint.",
+    "Whether the job owns the snapshot that it starts from. CLAIM deletes it when the job's own checkpoints have replaced it, "
+    "NO_CLAIM never touches it. With either, the job does not need the snapshot after its first checkpoint.",
     "execution.savepoint-restore-mode",
 )
 STATE_BACKEND = _option(
@@ -357,7 +357,7 @@ ROCKSDB_DIR = _option(
     "state.backend.rocksdb.localdir",
     PATHS,
     None,
-    "Where the rocksdb backend keeps its files; subtasks are spread over several directories, separated by commas. "
+    "Where the rocksdb backend stores its files; subtasks are distributed over several directories, separated by commas. "
     "tidegate.state.local-dir, io.tmp.dirs or the system's directory for temporary files if not set.",
 )
 ROCKSDB_MANAGED = _option(
@@ -404,7 +404,7 @@ ROCKSDB_WRITE_BUFFER_SIZE = _option(
     "state.backend.rocksdb.writebuffer.size",
     MEMORY,
     64 << 20,
-    "How much is gathered in memory before a file is written.",
+    "Size of a write buffer in memory, after which a file is written.",
     check=_at_least(64 << 10, " bytes"),
 )
 ROCKSDB_WRITE_BUFFER_COUNT = _option(
@@ -418,7 +418,7 @@ ROCKSDB_BUFFERS_TO_MERGE = _option(
     "state.backend.rocksdb.writebuffer.number-to-merge",
     INT,
     1,
-    "So many full write buffers become one file; less than writebuffer.count.",
+    "Number of full write buffers that become one file; less than writebuffer.count.",
     check=_between(1, 64),
 )
 ROCKSDB_METADATA_BLOCK_SIZE = _option(
@@ -432,7 +432,7 @@ ROCKSDB_BLOOM_FILTER = _option(
     "state.backend.rocksdb.use-bloom-filter",
     BOOL,
     True,
-    "Files say quickly which keys they do not have.",
+    "Add filters to files, so that lookups of missing keys are fast.",
 )
 ROCKSDB_BLOOM_BITS = _option(
     "state.backend.rocksdb.bloom-filter.bits-per-key",
@@ -466,7 +466,7 @@ ROCKSDB_DYNAMIC_LEVELS = _option(
     "state.backend.rocksdb.compaction.level.use-dynamic-size",
     BOOL,
     False,
-    "Levels are sized by the last one, so that less space is taken by what is outdated. For LEVEL.",
+    "Size levels by the last one, so that outdated entries take less space. For LEVEL.",
 )
 ROCKSDB_COMPRESSION = _option(
     "state.backend.rocksdb.compression.per.level",
@@ -474,7 +474,7 @@ ROCKSDB_COMPRESSION = _option(
         ["NO_COMPRESSION", "SNAPPY_COMPRESSION", "LZ4_COMPRESSION", "ZSTD_COMPRESSION"],
     ),
     "SNAPPY_COMPRESSION",
-    "How blocks are packed, on all levels alike.",
+    "Compression of blocks, the same on all levels.",
 )
 ROCKSDB_THREADS = _option(
     "state.backend.rocksdb.thread.num",
@@ -487,14 +487,14 @@ TRANSFER_THREADS = _option(
     "state.backend.rocksdb.checkpoint.transfer.thread.num",
     INT,
     4,
-    "State files that a checkpoint stores at once, with any backend, where they wait for it (tidegate.state.upload).",
+    "State files that a checkpoint stores at once, with any backend, if checkpoints store them (tidegate.state.upload).",
     check=_between(1, 256),
 )
 ROCKSDB_PREDEFINED = _option(
     "state.backend.rocksdb.predefined-options",
     choice(["DEFAULT", "SPINNING_DISK_OPTIMIZED", "SPINNING_DISK_OPTIMIZED_HIGH_MEM", "FLASH_SSD_OPTIMIZED"]),
     "DEFAULT",
-    "Settings for a kind of disk. Every key of its own that is set counts more.",
+    "Settings for a kind of disk. Single keys that are set take precedence.",
 )
 ROCKSDB_OPEN_FILES = _option(
     "state.backend.rocksdb.files.open",
@@ -548,7 +548,7 @@ EXPONENTIAL_RESET = _option(
     "restart-strategy.exponential-delay.reset-backoff-threshold",
     DURATION,
     3_600_000,
-    "A run without failure for so long makes the pause short again.",
+    "Time without a failure after which the pause is reset.",
 )
 EXPONENTIAL_JITTER = _option(
     "restart-strategy.exponential-delay.jitter-factor",
@@ -568,7 +568,7 @@ SAME_FAILURE_LIMIT = _option(
     "tidegate.restart.same-failure-limit",
     INT,
     None,
-    "The job fails when the same failure of user code has come this often with no completed checkpoint in between: the same "
+    "The job fails when the same failure of user code has occurred this often without a completed checkpoint in between: the same "
     "operator, line, record and error. Outages of other systems do not count. Not set: 3, or one more than the failures that a "
     "configured restart strategy tolerates. 0: no limit.",
 )
@@ -577,7 +577,7 @@ RESTART_COVERS_START = _option(
     BOOL,
     False,
     "The restart strategy also covers the start of the job: while a broker, a database or storage does not answer, the start is "
-    "tried again. Off: the start fails at once. `tidegate run --supervise` sets it when it starts a driver again.",
+    "retried. Off: the start fails at once. `tidegate run --supervise` sets it when it restarts a driver.",
 )
 
 # -- Tidegate's own ---------------------------------------------------------------------------------
@@ -586,22 +586,22 @@ JOB_ID = _option(
     "tidegate.job-id",
     TEXT,
     None,
-    "A fixed job id: a program started again with it resumes the latest completed checkpoint of its directory.",
+    "A fixed job id: a restarted program with this id resumes the latest completed checkpoint of its directory.",
     check=_job_id,
 )
 START_ANEW = _option(
     "tidegate.start-anew",
     BOOL,
     False,
-    "Let a job begin with empty state though it was cancelled before, its checkpoints deleted, and its output is there. "
-    "It never skips a checkpoint that is kept.",
+    "Let a cancelled job, whose checkpoints are deleted, start with empty state although its output exists. "
+    "It never skips an existing checkpoint.",
 )
 RESTORE_PREVIOUS = _option(
     "tidegate.restore-previous",
     BOOL,
     False,
-    "If the latest checkpoint is damaged, go on from the one before, when the job is started. Every file of it is read first. "
-    "Refused if output of the damaged one has, or may have, been committed.",
+    "If the latest checkpoint is damaged at the start of the job, continue from the previous one. All its files are read first. "
+    "Refused if output of the damaged checkpoint was or may have been committed.",
 )
 SIGNING_KEY_FILE = _option(
     "tidegate.checkpoint.signing-key-file",
@@ -627,7 +627,7 @@ REQUIRE = _option(
     "tidegate.require-guarantee",
     choice(["exactly-once", "at-least-once", "at-most-once"]),
     None,
-    "A job that promises less of its output than this is refused before it starts, with the reason (tidegate run --require).",
+    "Refuse a job with a weaker guarantee for its output before it starts, with the reason (tidegate run --require).",
 )
 ROUND_TARGET = _option(
     "tidegate.round.target-time", DURATION, 1_000, "How long a round should take.", check=_at_least(10, " ms")
@@ -650,25 +650,25 @@ LOCAL_DIR = _option(
     "tidegate.state.local-dir",
     TEXT,
     None,
-    "Home of the local stores; io.tmp.dirs if not set.",
+    "Directory of the local stores; io.tmp.dirs if not set.",
     "state.backend.local-dir",
 )
 UPLOAD = _option(
     "tidegate.state.upload",
     choice(["auto", "with-round", "behind"]),
     "auto",
-    "When state files are stored: with their round, which then waits for storage; or behind it, with the checkpoint, from the "
-    "home of local stores. The second needs tasks and driver on one host (a local master). auto: behind there if storage is "
-    "remote (s3, hdfs ...), else with the round.",
+    "When state files are stored. with-round: the round waits for storage. behind: later, with the checkpoint, from the directory "
+    "of local stores; this needs tasks and driver on one host (a local master). auto: behind if that holds and storage is "
+    "remote (s3, hdfs ...), else with-round.",
 )
 MAP_SIZE = _option(
-    "tidegate.state.map-size", MEMORY, 64 << 30, "Most one local store may grow to.", check=_at_least(1 << 20, " bytes")
+    "tidegate.state.map-size", MEMORY, 64 << 30, "Largest size of one local store.", check=_at_least(1 << 20, " bytes")
 )
 CACHE_SIZE = _option(
     "tidegate.state.cache-size",
     MEMORY,
     256 << 20,
-    "About how much memory the cached state of a keyed operator may take in each subtask; what was used last stays.",
+    "About how much memory the cached state of a keyed operator may take in each subtask; recently used entries stay.",
     check=_at_least(0, " bytes"),
 )
 MAX_STATE_SIZE = _option(
@@ -689,7 +689,7 @@ LEASE_TIMEOUT = _option(
     "tidegate.checkpoint.lease-timeout",
     DURATION,
     30_000,
-    "After so long without a sign of life another attempt may take the job's directory.",
+    "Time without a heartbeat after which another attempt may take the job's directory.",
     check=_at_least(100, " ms"),
 )
 COMMIT_ATTEMPTS = _option(
@@ -707,8 +707,8 @@ CONTROL_DIRS = _option(
     "tidegate.control.allowed-dirs",
     LIST,
     None,
-    "Commands may name only these directories for savepoints, those below them, and the configured one. Not set: any that the "
-    "user of the job may write to.",
+    "Commands may name only these directories and their subdirectories for savepoints, and the configured one. Not set: any "
+    "directory that the user of the job may write to.",
 )
 
 SPARK_LOG_LEVEL = _option(
@@ -722,10 +722,10 @@ WORKER_LOG_LEVEL = _option(
     "tidegate.worker.log-level",
     choice(["DEBUG", "INFO", "WARNING", "ERROR", "OFF"], {"WARN": "WARNING"}),
     "INFO",
-    "What functions log in Spark's workers from this level on goes to the worker's stderr, with job, operators and subtask.",
+    "Log lines of functions in Spark's workers from this level on go to the worker's stderr, with job, operators and subtask.",
 )
 
-# -- what a program needs in the workers -------------------------------------------------------------
+# -- dependencies of a program in the workers ----------------------------------------------------
 
 PYTHON_FILES = _option(
     "python.files",
@@ -749,7 +749,7 @@ PYTHON_EXECUTABLE = _option(
     "python.executable",
     TEXT,
     None,
-    "The Python of Spark's workers, for example one in an archive: `env.zip/bin/python`. Counts where Tidegate starts Spark.",
+    "The Python of Spark's workers, for example one in an archive: `env.zip/bin/python`. Only used if Tidegate starts Spark.",
 )
 CACHED_FILES = _option(
     "pipeline.cached-files",
@@ -762,7 +762,7 @@ JARS = _option(
     "pipeline.jars",
     LIST,
     None,
-    "Jars of a PyFlink program. Accepted without effect, since no Java code is run; a notice names what is built in instead.",
+    "Jars of a PyFlink program. Accepted without effect, since no Java code runs; a notice names the built-in replacement.",
 )
 CLASSPATHS = _option("pipeline.classpaths", LIST, None, "As pipeline.jars.")
 

@@ -31,15 +31,15 @@ Span = Duration | Time | timedelta | int
 
 
 class RestartStrategyConfiguration(ABC):
-    """What ``StreamExecutionEnvironment.set_restart_strategy`` takes."""
+    """The argument of ``StreamExecutionEnvironment.set_restart_strategy``."""
 
     @abstractmethod
     def get_description(self) -> str:
-        """What it does, in a few words."""
+        """Describe the strategy in a few words."""
 
     @abstractmethod
     def settings(self) -> dict[Option, Any]:
-        """The options this strategy stands for; None: not set."""
+        """Return the options of this strategy; None: not set."""
 
     def __repr__(self) -> str:
         return self.get_description()
@@ -50,24 +50,24 @@ class RestartStrategies:
 
     @staticmethod
     def no_restart() -> RestartStrategyConfiguration:
-        """The first failure fails the job."""
+        """Return a strategy without restarts: the first failure fails the job."""
         return RestartStrategies.NoRestartStrategyConfiguration()
 
     @staticmethod
     def fall_back_restart() -> RestartStrategyConfiguration:
-        """What the configuration says."""
+        """Return the strategy of the configuration."""
         return RestartStrategies.FallbackRestartStrategyConfiguration()
 
     @staticmethod
     def fixed_delay_restart(restart_attempts: int, delay_between_attempts: Span) -> RestartStrategyConfiguration:
-        """So many restarts, with the same pause before each."""
+        """Return a strategy with a fixed number of restarts, and the same pause before each."""
         return RestartStrategies.FixedDelayRestartStrategyConfiguration(restart_attempts, delay_between_attempts)
 
     @staticmethod
     def failure_rate_restart(
         failure_rate: int, failure_interval: Span, delay_interval: Span
     ) -> RestartStrategyConfiguration:
-        """Restart as long as no interval sees more failures than ``failure_rate``."""
+        """Return a strategy that restarts while no interval has more failures than ``failure_rate``."""
         return RestartStrategies.FailureRateRestartStrategyConfiguration(failure_rate, failure_interval, delay_interval)
 
     @staticmethod
@@ -78,7 +78,7 @@ class RestartStrategies:
         reset_backoff_threshold: Span = 3_600_000,
         jitter_factor: float = 0.1,
     ) -> RestartStrategyConfiguration:
-        """Pauses that grow until a long enough run without failure."""
+        """Return a strategy with growing pauses, reset after a long enough time without failure."""
         return RestartStrategies.ExponentialDelayRestartStrategyConfiguration(
             initial_backoff, max_backoff, backoff_multiplier, reset_backoff_threshold, jitter_factor
         )
@@ -93,7 +93,7 @@ class RestartStrategies:
             return {RESTART_TYPE: "none"}
 
     class FallbackRestartStrategyConfiguration(RestartStrategyConfiguration):
-        """What the configuration file says."""
+        """The strategy of the configuration file."""
 
         def get_description(self) -> str:
             return "Cluster level default restart strategy"
@@ -109,11 +109,11 @@ class RestartStrategies:
             self._delay = _millis(delay_between_attempts_interval)
 
         def get_restart_attempts(self) -> int:
-            """How many restarts there are."""
+            """Return how many restarts there are."""
             return self._attempts
 
         def get_delay_between_attempts_interval(self) -> timedelta:
-            """The pause before each restart."""
+            """Return the pause before each restart."""
             return timedelta(milliseconds=self._delay)
 
         def get_description(self) -> str:
@@ -140,7 +140,7 @@ class RestartStrategies:
             return timedelta(milliseconds=self._interval)
 
         def get_delay_between_attempts_interval(self) -> timedelta:
-            """The pause before each restart."""
+            """Return the pause before each restart."""
             return timedelta(milliseconds=self._delay)
 
         def get_description(self) -> str:

@@ -1,7 +1,7 @@
 """Single values of a declared type: PyFlink's rules for numbers, texts, bytes and times.
 
-Its coders take for a LONG whatever has an integer value (True, 1.0, an IntEnum and numpy's ints are all 1), for a DOUBLE whatever
-has a real one, for a STRING texts only; what they cannot encode fails, and so it does here. None never comes here.
+PyFlink's coders take for a LONG any integer value (True, 1.0, an IntEnum and numpy's ints are all 1), for a DOUBLE any real
+value, for a STRING only texts. Other values fail there, and fail here. None is handled before.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Converter = Callable[[Any], Any]
 
 
 def converter(described: str, *, wrap: bool = False) -> Converter | None:
-    """What makes a value of the type; it raises what is wrong with a value that fits not. None: any object may come."""
+    """Converts a value to the type, or raises the reason why it does not fit. None: the type takes any object."""
     if wrap and described in INTEGER_BITS:
         return _wrapping(INTEGER_BITS[described])
     return _CONVERTERS.get(described)
 
 
 def condition(described: str, name: str) -> str | None:
-    """Source that is true only for values that are of the type as they stand; None: there is no short test."""
+    """Source of a test that is true only for values that need no conversion; None: there is no short test."""
     if described in INTEGER_BITS:
         bits = INTEGER_BITS[described]
         return f"{name}.__class__ is int and {-1 << bits - 1} <= {name} < {1 << bits - 1}"
@@ -61,7 +61,7 @@ def integer(bits: int | None) -> Converter:
 
 
 def _wrapping(bits: int) -> Converter:
-    """Integers of Java's widest type wrap around at ``bits``. What that cannot hold PyFlink makes null, or fails with it."""
+    """Wrap integers of Java's widest type around at ``bits``. PyFlink turns larger ones into null, or fails."""
     half, mask = 1 << bits - 1, (1 << bits) - 1
     widest = integer(64)
     return lambda value: ((widest(value) + half) & mask) - half
@@ -99,7 +99,7 @@ _FOUR_BYTES = struct.Struct("f")
 def as_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("a text is required")
-    return str.__str__(value)  # of a subclass the text alone
+    return str.__str__(value)  # only the text of a subclass
 
 
 def as_character(value: Any) -> str:
@@ -122,8 +122,11 @@ def as_decimal(value: Any) -> decimal.Decimal:
 
 
 def decimal_of(precision: int, scale: int, *, exact: bool = True) -> Converter:
-    """Decimals with so many digits. One that would lose some is refused. ``exact`` False, as in Flink: digits behind the point are
-    rounded half up, and one with too many in front of it becomes None."""
+    """Convert to decimals of this precision and scale, and refuse a number that would lose digits.
+
+    With ``exact`` False, as in Flink, digits after the decimal point are rounded half up. A number with too many digits before the
+    point becomes None.
+    """
     unit = decimal.Decimal(1).scaleb(-scale)
     return _exact_decimal(precision, scale, unit) if exact else _rounded_decimal(precision, unit)
 
@@ -153,9 +156,9 @@ def _exact_decimal(precision: int, scale: int, unit: decimal.Decimal) -> Convert
         try:
             return number.quantize(unit, context=exact)
         except decimal.InvalidOperation:
-            raise ValueError(f"it has more than {precision - scale} digits in front of the point") from None
+            raise ValueError(f"it has more than {precision - scale} digits before the decimal point") from None
         except decimal.Inexact:
-            raise ValueError(f"it has more than {scale} digits behind the point") from None
+            raise ValueError(f"it has more than {scale} digits after the decimal point") from None
 
     return convert
 
@@ -180,18 +183,18 @@ def as_time(value: Any) -> datetime.time:
 
 
 def as_timestamp(value: Any) -> datetime.datetime:
-    """What the clock on the wall shows: a zone is dropped, not converted."""
+    """Return the local time: a zone is dropped, not converted."""
     if not isinstance(value, datetime.datetime):
         raise TypeError("a datetime.datetime is required")
     return datetime.datetime.combine(as_date(value), as_time(value))
 
 
 def _to_millis(convert: Converter) -> Converter:
-    def cut(value: Any) -> Any:
+    def truncated(value: Any) -> Any:
         made = convert(value)
         return made.replace(microsecond=made.microsecond // 1000 * 1000)
 
-    return cut
+    return truncated
 
 
 _CONVERTERS: dict[str, Converter] = {
@@ -211,3 +214,37 @@ _CONVERTERS: dict[str, Converter] = {
     "LOCAL_TIME": as_time,
     "LOCAL_DATE_TIME": as_timestamp,
 }
+
+
+def double_text(value: float) -> str:
+    return _number_text(value, repr(value))
+
+
+def float_text(value: float) -> str:
+    """Return Java's text of a number of four bytes."""
+    return _number_text(value, _digits_of_float(value))
+
+
+def _number_text(value: float, shortest: str) -> str:
+    """Return Java's text: plain from a thousandth up to ten million, else one digit before the point and an exponent.
+    ``shortest``: Python's shortest digits that identify the value."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return format(value, "f") if "e" in shortest else shortest
+    digits, _, exponent = format(value, f".{_significant(shortest) - 1}e").partition("e")
+    return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
+
+
+def _significant(shortest: str) -> int:
+    mantissa = shortest.lstrip("-").partition("e")[0].replace(".", "").strip("0")
+    return max(1, len(mantissa))
+
+
+def _digits_of_float(value: float) -> str:
+    """Return the fewest digits that give the same four bytes."""
+    for precision in range(1, 10):
+        text = repr(float(f"{value:.{precision}g}"))
+        if struct.pack("f", float(text)) == struct.pack("f", value):
+            return text
+    return repr(value)

@@ -28,8 +28,8 @@ __all__ = [
 
 
 def for_many(schema: Any, one: str) -> Callable[[list[Any]], list[Any]]:
-    """A schema's way for many records (``serialize_batch``, ``deserialize_batch``), unless a subclass of it has written its own way
-    for ``one`` (``serialize``, ``deserialize``): then that is called for each."""
+    """Return the schema's method for many records (``serialize_batch``, ``deserialize_batch``), unless a subclass overrides the
+    method for ``one`` (``serialize``, ``deserialize``): then that method is called for each."""
     many: Callable[[list[Any]], list[Any]]
     if _depth(schema, f"{one}_batch") <= _depth(schema, one):
         many = getattr(schema, f"{one}_batch")
@@ -39,30 +39,30 @@ def for_many(schema: Any, one: str) -> Callable[[list[Any]], list[Any]]:
 
 
 def produced_type(schema: Any) -> TypeInformation | None:
-    """The type of a deserialization schema's records; None where it is not known: a subclass that has written its own way to
-    deserialize and says nothing of the type may give something else."""
-    told = _depth(schema, "get_produced_type")
-    if told > min(_depth(schema, "deserialize"), _depth(schema, "deserialize_batch")):
+    """Return the type of a deserialization schema's records; None if it is unknown: a subclass that overrides ``deserialize``
+    without a type may return something else."""
+    declared = _depth(schema, "get_produced_type")
+    if declared > min(_depth(schema, "deserialize"), _depth(schema, "deserialize_batch")):
         return None
     found: TypeInformation | None = schema.get_produced_type()
     return found
 
 
 def _depth(schema: Any, name: str) -> int:
-    """How far up from the schema's class a method is written."""
+    """Return how far above the schema's class a method is defined."""
     order = type(schema).__mro__
     return next((n for n, each in enumerate(order) if name in vars(each)), len(order))
 
 
 class SerializationSchema(ABC):
-    """Turns records into bytes. Pickled to the executors, so it holds plain settings only."""
+    """Turns records into bytes. It is pickled to the executors, so it contains only plain settings."""
 
     @abstractmethod
     def serialize(self, value: Any) -> bytes:
-        """The bytes of a record."""
+        """Return the bytes of a record."""
 
     def serialize_batch(self, values: list[Any]) -> list[bytes]:
-        """The bytes of each; what connectors call."""
+        """Return the bytes of each record. Connectors call this."""
         return [self.serialize(value) for value in values]
 
 
@@ -71,14 +71,14 @@ class DeserializationSchema(ABC):
 
     @abstractmethod
     def deserialize(self, message: bytes) -> Any:
-        """The record; None: there is none in the message, and it is passed over."""
+        """Return the record; None: the message contains none and is skipped."""
 
     def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
-        """The record of each, or None; as many as there are payloads. What connectors call."""
+        """Return one record, or None, for each payload. Connectors call this."""
         return [self.deserialize(payload) for payload in payloads]
 
     def get_produced_type(self) -> TypeInformation | None:
-        """The type of the records, if the schema knows it."""
+        """Return the type of the records; None if the schema does not know it."""
         return None
 
 
@@ -89,7 +89,7 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         self.charset = _known(charset)
 
     def serialize(self, value: Any) -> bytes:
-        """The text in the schema's character set."""
+        """Return the text in the schema's character set."""
         if not isinstance(value, str):
             raise wrong("SimpleStringSchema", "a text", value, "map the records to str first")
         return value.encode(self.charset)
@@ -101,7 +101,7 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         return [self.serialize(value) for value in values]
 
     def deserialize(self, message: bytes) -> str:
-        """As Java does: bytes that are no text of the character set become the replacement character."""
+        """Return the text. As in Java, bytes outside of the character set become the replacement character."""
         return message.decode(self.charset, "replace")
 
     def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
@@ -116,13 +116,13 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
     """Bytes as they are."""
 
     def serialize(self, value: Any) -> bytes:
-        """The record as it is."""
+        """Return the record as it is."""
         if not isinstance(value, bytes | bytearray | memoryview):
             raise wrong("ByteArraySchema", "bytes", value, "map the records to bytes first")
         return bytes(value)
 
     def deserialize(self, message: bytes) -> bytes:
-        """The bytes as they are."""
+        """Return the bytes as they are."""
         return message
 
     def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
@@ -165,20 +165,20 @@ class Encoder(ABC):
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:
-        """The bytes of one record, with whatever separates it from the next."""
+        """Return the bytes of one record, with its separator."""
 
     def encode_batch(self, values: list[Any]) -> bytes:
-        """The bytes of many records; what ``FileSink`` calls."""
-        return b"".join([self.encode(value) for value in values])  # with map, a StopIteration would end it
+        """Return the bytes of many records. ``FileSink`` calls this."""
+        return b"".join([self.encode(value) for value in values])  # with map, a StopIteration would end the list
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
-        """The record's ``str`` and a line feed."""
+        """Return the record's ``str`` and a line feed."""
         return LineEncoder(charset_name)
 
 
 class LineEncoder(Encoder):
-    """``str(value)`` on a line of its own."""
+    """Writes ``str(value)`` as a line."""
 
     def __init__(self, charset_name: str = "UTF-8") -> None:
         self.charset = _known(charset_name)
@@ -191,15 +191,15 @@ class LineEncoder(Encoder):
 
 
 class BulkWriterFactory(ABC):
-    """How a bulk format makes a file: ``FileSink.for_bulk_format`` collects the batches of a part and hands them over.
+    """Writes files in a bulk format: ``FileSink.for_bulk_format`` collects the batches of a part.
 
-    A file in a bulk format cannot be continued once it is closed, so a part begins and ends in one round, or is made of the
-    records that earlier rounds have kept for it. Pickled to the executors.
+    A closed file in a bulk format cannot be continued. So a part begins and ends in one round, or contains records that earlier
+    rounds have stored for it. The factory is pickled to the executors.
     """
 
     @abstractmethod
     def pack(self, values: list[Any]) -> bytes:
-        """Check a batch against the format's columns and turn it into bytes that ``write`` takes. What does not fit is refused."""
+        """Check a batch against the format's columns and turn it into bytes for ``write``. Raise for a record that does not fit."""
 
     @abstractmethod
     def write(self, batches: Iterator[bytes], target: Any) -> None:
@@ -207,7 +207,7 @@ class BulkWriterFactory(ABC):
 
 
 class RowDataBulkWriterFactory(BulkWriterFactory):
-    """One whose records are rows of a known type."""
+    """A factory for rows of a known type."""
 
     def __init__(self, row_type: RowTypeInfo) -> None:
         self._row_type = row_type
@@ -220,5 +220,5 @@ def _known(charset: str) -> str:
     try:
         "".encode(charset)
     except (LookupError, TypeError):
-        raise ConfigurationError("The character set must be known", found=repr(charset), cure="UTF-8") from None
+        raise ConfigurationError("The character set is unknown", found=repr(charset), cure="use UTF-8") from None
     return charset

@@ -1,4 +1,4 @@
-"""Serializers of objects to streams of bytes, by PyFlink's module path: what a window assigner names for its windows."""
+"""Serializers of objects to streams of bytes, by PyFlink's module path. A window assigner names one for its windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ void = b""
 
 
 class TypeSerializer(ABC, Generic[T]):
-    """Two objects that are equal have the same bytes: windows are told apart by them."""
+    """Equal objects must have the same bytes, because the bytes identify windows."""
 
     @abstractmethod
     def serialize(self, element: T, stream: BytesIO) -> None:
@@ -34,7 +34,7 @@ class TypeSerializer(ABC, Generic[T]):
 
 
 class VoidNamespaceSerializer(TypeSerializer[Any]):
-    """Of the one namespace that has no bytes."""
+    """The serializer of the empty namespace."""
 
     def serialize(self, element: Any, stream: BytesIO) -> None:
         return None

@@ -26,32 +26,32 @@ class Duration:
 
     @classmethod
     def of_days(cls, days: int) -> Duration:
-        """So many days of 24 hours."""
+        """Return a span of days of 24 hours."""
         return cls.of_hours(24 * days)
 
     @classmethod
     def of_hours(cls, hours: int) -> Duration:
-        """So many hours."""
+        """Return a span of hours."""
         return cls.of_minutes(60 * hours)
 
     @classmethod
     def of_minutes(cls, minutes: int) -> Duration:
-        """So many minutes."""
+        """Return a span of minutes."""
         return cls.of_seconds(60 * minutes)
 
     @classmethod
     def of_seconds(cls, seconds: int) -> Duration:
-        """So many seconds."""
+        """Return a span of seconds."""
         return cls(seconds * _NANOS_PER_SECOND)
 
     @classmethod
     def of_millis(cls, millis: int) -> Duration:
-        """So many milliseconds."""
+        """Return a span of milliseconds."""
         return cls(millis * _NANOS_PER_MILLI)
 
     @classmethod
     def of_nanos(cls, nanos: int) -> Duration:
-        """So many nanoseconds."""
+        """Return a span of nanoseconds."""
         return cls(nanos)
 
     def to_millis(self) -> int:
@@ -88,31 +88,31 @@ class Time:
 
     @classmethod
     def milliseconds(cls, milliseconds: int) -> Time:
-        """So many milliseconds."""
+        """Return a span of milliseconds."""
         return cls(milliseconds)
 
     @classmethod
     def seconds(cls, seconds: int) -> Time:
-        """So many seconds."""
+        """Return a span of seconds."""
         return cls(1000 * seconds)
 
     @classmethod
     def minutes(cls, minutes: int) -> Time:
-        """So many minutes."""
+        """Return a span of minutes."""
         return cls.seconds(60 * minutes)
 
     @classmethod
     def hours(cls, hours: int) -> Time:
-        """So many hours."""
+        """Return a span of hours."""
         return cls.minutes(60 * hours)
 
     @classmethod
     def days(cls, days: int) -> Time:
-        """So many days."""
+        """Return a span of days."""
         return cls.hours(24 * days)
 
     def to_milliseconds(self) -> int:
-        """In milliseconds."""
+        """Return the value in milliseconds."""
         return self._milliseconds
 
     def __eq__(self, other: object) -> bool:
@@ -142,12 +142,12 @@ class Instant(msgspec.Struct, frozen=True, order=True, array_like=True):
 
     @staticmethod
     def of_epoch_milli(epoch_milli: int) -> Instant:
-        """The instant so many milliseconds after the beginning of 1970, UTC."""
+        """Return the instant of milliseconds since the beginning of 1970, UTC."""
         seconds, millis = divmod(epoch_milli, 1000)
         return Instant(seconds, millis * _NANOS_PER_MILLI)
 
     def to_epoch_milli(self) -> int:
-        """Milliseconds since the beginning of 1970, UTC; what is finer is cut off."""
+        """Return milliseconds since the beginning of 1970, UTC, rounded down."""
         return self.seconds * 1000 + self.nanos // _NANOS_PER_MILLI
 
     def __repr__(self) -> str:
@@ -159,7 +159,7 @@ Span = Duration | Time | timedelta
 
 
 def millis_of(method: str, value: object) -> int:
-    """Milliseconds of what names its unit: Duration, Time, timedelta. A bare number is refused: it could be seconds."""
+    """Return the milliseconds of a Duration, Time or timedelta. A bare number is refused: it could be seconds."""
     if isinstance(value, Duration):
         return value.to_millis()
     if isinstance(value, Time):

@@ -1,4 +1,4 @@
-"""From the text of a type in checkpoint metadata (``describe``) back to the type."""
+"""Parse the text of a type in checkpoint metadata (``describe``)."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _OF_ONE: dict[str, type[ListTypeInfo | PrimitiveArrayTypeInfo | BasicArrayTypeIn
 
 
 def parse_type(text: str) -> TypeInformation:
-    """The type that describes itself so."""
+    """Return the type with this description."""
     try:
         found = _parsed(text)
     except (KeyError, ValueError, TypeError):
         found = None
     if found is None or found.describe() != text:
         raise StateFormatError(
-            "A type in checkpoint metadata must be one this version knows.",
+            "The checkpoint metadata names a type that this version does not know.",
             found=repr(text),
             cure="use the version of Tidegate that wrote the checkpoint, or a newer one",
         )
@@ -74,7 +74,7 @@ def _parsed(text: str) -> TypeInformation:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The parts between commas that stand in no brackets."""
+    """Yield the parts between commas outside of brackets."""
     depth = start = 0
     for position, letter in enumerate(text):
         depth += (letter == "<") - (letter == ">")

@@ -1,4 +1,4 @@
-"""Type information: what a stream's records and a state's values are made of, with PyFlink's names.
+"""Type information: the types of a stream's records and a state's values, with PyFlink's names.
 
 A type serves two ends here: ``to_schema`` gives msgspec's annotation, so that typed state and typed keys are stored
 compactly without pickle, and ``describe`` a stable text that checkpoint metadata keeps to notice a changed type.
@@ -47,10 +47,10 @@ class TypeInformation(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """A text that stays the same over versions, e.g. ``TUPLE<LONG, STRING>``. Goes into checkpoint metadata."""
+        """Return a text that is the same in all versions, e.g. ``TUPLE<LONG, STRING>``. Checkpoint metadata contains it."""
 
     def to_schema(self) -> Any | None:
-        """An annotation msgspec can encode and decode, or None: values of this type are pickled."""
+        """Return an annotation for msgspec, or None: values of this type are pickled."""
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -67,7 +67,7 @@ def _expect_type(method: str, value: Any) -> TypeInformation:
 
 
 def _nested(info: TypeInformation) -> Any | None:
-    """The schema of a part: a part may be None where a whole value may not."""
+    """Return the schema of a part: unlike a whole value, a part may be None."""
     schema = info.to_schema()
     return None if schema is None else Optional[schema]  # noqa: UP045 - built at run time
 
@@ -108,7 +108,7 @@ _BASIC_SCHEMAS: dict[BasicType, Any] = {
     BasicType.CHAR: str,
     BasicType.BIG_DEC: decimal.Decimal,
     BasicType.INSTANT: Instant,
-}  # BIG_INT is missing on purpose: msgspec's integers end at 64 bits
+}  # without BIG_INT: msgspec's integers have at most 64 bits
 
 
 class BasicTypeInfo(TypeInformation):
@@ -192,8 +192,8 @@ class InstantTypeInfo(BasicTypeInfo):
 
 
 class DecimalTypeInfo(BasicTypeInfo):
-    """Decimals of ``precision`` digits, ``scale`` of them behind the point: for columns of files. Else the same as BIG_DEC.
-    ``exact``: a decimal with more digits is refused; else it is rounded, or None."""
+    """Decimals of ``precision`` digits, ``scale`` of them after the decimal point, for columns of files. Otherwise the same as
+    BIG_DEC. ``exact``: a decimal with more digits is refused; else it is rounded, or None."""
 
     def __init__(self, precision: int, scale: int, *, exact: bool = True) -> None:
         super().__init__(BasicType.BIG_DEC)
@@ -243,7 +243,7 @@ class TimestampTypeInfo(TypeInformation):
 
 
 class LocalTimeTypeInfo(TypeInformation):
-    """``datetime.date``, ``time`` and ``datetime`` to the microsecond (Java's ``LocalDate`` and its sisters)."""
+    """``datetime.date``, ``time`` and ``datetime`` to the microsecond (Java's ``LocalDate`` and related classes)."""
 
     class TimeType(Enum):
         """Which of the three it is."""
@@ -285,7 +285,7 @@ class SqlTimeTypeInfo:
 
 
 class PickledBytesTypeInfo(TypeInformation):
-    """Any Python object. What a stream has when no type was given."""
+    """Any Python object: the type of a stream without a declared type."""
 
     def describe(self) -> str:
         return "pickle"
@@ -421,7 +421,7 @@ class RowTypeInfo(TypeInformation):
         self._field_types = [_expect_type("Types.ROW", info) for info in field_types]
         if field_names is not None and len(field_names) != len(field_types):
             raise ProgramError(
-                "A named row type has one name for each field",
+                "The named row type has different numbers of names and types",
                 where="Types.ROW_NAMED",
                 found=f"{count(len(field_names), 'name')} for {count(len(field_types), 'type')}",
             )
@@ -433,7 +433,7 @@ class RowTypeInfo(TypeInformation):
         return list(self._field_names)
 
     def get_field_index(self, field_name: str) -> int:
-        """The position of the field; ValueError if there is none of that name, -1 for a type without names."""
+        """Return the position of the field; ValueError if there is none of that name, -1 for a type without names."""
         return self._field_names.index(field_name) if self._named else -1
 
     def get_field_types(self) -> list[TypeInformation]:
@@ -445,7 +445,7 @@ class RowTypeInfo(TypeInformation):
         return f"ROW<{', '.join(f'{name}: {info.describe()}' for name, info in fields)}>"
 
     def __eq__(self, other: object) -> bool:
-        """As in PyFlink names do not count; ``describe`` tells them apart."""
+        """Compare as in PyFlink, without names; ``describe`` contains the names."""
         return isinstance(other, RowTypeInfo) and self._field_types == other._field_types
 
     def __hash__(self) -> int:
@@ -459,7 +459,7 @@ class RowTypeInfo(TypeInformation):
 
 
 class ExternalTypeInfo(TypeInformation):
-    """Another type under the name Flink gives it at the border to tables; values are those of that type."""
+    """Another type under Flink's name for tables; its values are those of that type."""
 
     def __init__(self, type_info: TypeInformation) -> None:
         self.type_info = _expect_type("ExternalTypeInfo", type_info)
@@ -481,7 +481,7 @@ class ExternalTypeInfo(TypeInformation):
 
 
 def is_bytes(info: TypeInformation) -> bool:
-    """Whether values of the type are ``bytes``."""
+    """Return whether values of the type are ``bytes``."""
     return isinstance(info, PrimitiveArrayTypeInfo) and info.elem_type.describe() == "BYTE"
 
 
@@ -506,7 +506,7 @@ class Types:
 
     @staticmethod
     def PICKLED_BYTE_ARRAY() -> PickledBytesTypeInfo:
-        """Any Python object: what is taken where no type is declared."""
+        """Return the type of any Python object: the default."""
         return PickledBytesTypeInfo()
 
     @staticmethod

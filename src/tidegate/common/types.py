@@ -13,7 +13,7 @@ __all__ = ["Row", "RowKind"]
 
 
 class RowKind(Enum):
-    """What a row says about the table it belongs to."""
+    """The kind of change that a row describes."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -26,7 +26,7 @@ class RowKind(Enum):
 
 _SHORT = ("+I", "-U", "+U", "-D")
 _KINDS = tuple(RowKind)
-_INSERT = RowKind.INSERT  # to reach it through its class costs as much as a field
+_INSERT = RowKind.INSERT  # access through its class costs as much as a field
 
 
 class Row:
@@ -48,7 +48,7 @@ class Row:
             return
         if args:
             raise ProgramError(
-                "A Row has either positional fields or named ones",
+                "The Row mixes positional and named fields",
                 found=f"{len(args)} positional and {len(kwargs)} named",
                 cure="name all fields, or none",
             )
@@ -56,17 +56,17 @@ class Row:
 
     @staticmethod
     def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
-        """A row with these values and this kind."""
+        """Return a row with these values and this kind."""
         row = Row(*args, **kwargs)
         row._kind = row_kind
         return row
 
     def get_row_kind(self) -> RowKind:
-        """What the row says about a change; INSERT unless set."""
+        """Return the kind of change; INSERT unless set."""
         return self._kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
-        """Set what the row says about a change."""
+        """Set the kind of change."""
         self._kind = row_kind
 
     def set_field_names(self, field_names: Sequence[str]) -> None:
@@ -74,11 +74,11 @@ class Row:
         self._fields = list(field_names)
 
     def get_fields_by_names(self, names: Sequence[str]) -> list[Any]:
-        """The values of these fields, in this order."""
+        """Return the values of these fields, in this order."""
         fields = self._fields or []
         unknown = [name for name in names if name not in fields]
         if unknown:
-            raise ProgramError("A Row has only the fields it was made with", found=f"{unknown} asked, {fields} there")
+            raise ProgramError("The Row has no such field", found=f"{unknown}; the fields are {fields}")
         return [self._values[fields.index(name)] for name in names]
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
@@ -97,7 +97,8 @@ class Row:
         """Take this row's values as field names for a new row (see the class)."""
         if len(args) > len(self._values):
             raise ProgramError(
-                "Not more values than field names", found=f"{count(len(args), 'value')} for the names {self._values}"
+                "The Row gets more values than it has field names",
+                found=f"{count(len(args), 'value')} for the names {self._values}",
             )
         row = Row(*args)
         row._fields = self._values[: len(args)]
@@ -112,7 +113,7 @@ class Row:
         self._values[self._index(key) if isinstance(key, str) else key] = value
 
     def __getattr__(self, item: str) -> Any:
-        # Called for names that are no slots: fields, and what copy and pickle probe for.
+        # Called for names that are not slots: fields, and names that copy and pickle probe.
         fields = self._fields
         if fields is not None and item in fields:
             return self._values[fields.index(item)]

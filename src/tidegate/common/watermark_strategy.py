@@ -1,4 +1,4 @@
-"""Watermark strategies: how event timestamps are read and how far event time has come."""
+"""Watermark strategies: how event timestamps are read and how event time advances."""
 
 from __future__ import annotations
 
@@ -16,54 +16,54 @@ __all__ = ["TimestampAssigner", "WatermarkGenerator", "WatermarkOutput", "Waterm
 
 
 class TimestampAssigner(ABC):
-    """Reads the event timestamp of a record. Called once for every record, before any operator behind it."""
+    """Reads the event timestamp of a record. Called once for every record, before any downstream operator."""
 
     @abstractmethod
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
-        """Milliseconds since 1970. ``record_timestamp``: what the record had so far, or the least 64-bit integer."""
+        """Return milliseconds since 1970. ``record_timestamp``: the record's previous timestamp, or the least 64-bit integer."""
 
 
 class WatermarkOutput(ABC):
-    """What a generator says how far event time has come to. The output of one split, or of one subtask of an operator."""
+    """Takes the watermarks of a generator: the output of one split, or of one subtask of an operator."""
 
     @abstractmethod
     def emit_watermark(self, watermark: int) -> None:
-        """No record at or before this time (milliseconds) will come. One that is lower than an earlier one changes nothing. The
-        split is active again."""
+        """Declare that no record at or before this time (milliseconds) follows. A lower watermark than before changes nothing.
+        The split becomes active."""
 
     @abstractmethod
     def mark_idle(self) -> None:
-        """The split no longer holds back event time, until it emits a watermark or is marked as active."""
+        """Let event time advance without the split, until it emits a watermark or is marked as active."""
 
     @abstractmethod
     def mark_active(self) -> None:
-        """The split holds back event time again."""
+        """Let the split hold back event time again."""
 
 
 class WatermarkGenerator(ABC):
-    """Says how far event time has come, from the records it sees: one object for each split of a source, or for each subtask of
+    """Emits watermarks from the records it sees: one object for each split of a source, or for each subtask of
     ``assign_timestamps_and_watermarks``.
 
-    Its attributes are its state. They are kept with every round and every checkpoint, and an object of the next attempt gets
-    them back: they must be picklable. ``__getstate__`` and ``__setstate__`` may say what is kept instead.
+    Its attributes are its state. Every round and every checkpoint stores them, and the next attempt restores them: they must be
+    picklable. ``__getstate__`` and ``__setstate__`` may define the state instead.
     """
 
     @abstractmethod
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """For every record. What is emitted here stands exactly behind this record, also for operators in other subtasks: a
+        """Handle a record. A watermark that is emitted here follows exactly this record, also for operators in other subtasks: a
         watermark with every record is slow."""
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Behind every batch of records, at the end of every round, and every ``pipeline.auto-watermark-interval`` while no
-        record comes. Not called if that is 0."""
+        """Emit a watermark. Called after every batch of records, at the end of every round, and every
+        ``pipeline.auto-watermark-interval`` while no record comes. Not called if that is 0."""
 
 
 @dataclass(frozen=True)
 class WatermarkStrategy:
-    """Immutable: every ``with_...`` returns a new one. Made by the four static methods.
+    """An immutable strategy, made by the four static methods; every ``with_...`` returns a new one.
 
-    What the engine reads: ``kind`` ("none", "monotonous", "bounded", "custom"), ``out_of_orderness_ms``, ``generator`` (makes a
+    The engine reads ``kind`` ("none", "monotonous", "bounded", "custom"), ``out_of_orderness_ms``, ``generator`` (makes a
     WatermarkGenerator), ``idleness_ms``, ``timestamp_assigner`` (an object with ``extract_timestamp``, or a callable), and
     the alignment.
     """
@@ -79,23 +79,23 @@ class WatermarkStrategy:
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
-        """Event time stands still until the input ends."""
+        """Return a strategy without watermarks: event time does not advance until the input ends."""
         return WatermarkStrategy()
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
-        """Timestamps never fall within a split of a source."""
+        """Return a strategy for timestamps that never decrease within a split of a source."""
         return WatermarkStrategy("monotonous")
 
     @staticmethod
     def for_bounded_out_of_orderness(max_out_of_orderness: Duration) -> WatermarkStrategy:
-        """Records come at most so much later than the greatest timestamp seen."""
+        """Return a strategy for records that are at most this much older than the greatest timestamp so far."""
         return WatermarkStrategy("bounded", _span("for_bounded_out_of_orderness", max_out_of_orderness, least=0))
 
     @staticmethod
     def for_generator(generator: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
-        """Watermarks of the user's own. ``generator``: makes one, for each split: a class that extends WatermarkGenerator, or a
-        callable without arguments."""
+        """Return a strategy with the user's generators. ``generator`` makes one for each split: a class that extends
+        WatermarkGenerator, or a callable without arguments."""
         if isinstance(generator, WatermarkGenerator):
             cure = "every split needs an object of its own: pass the class, or lambda: MyGenerator(...)"
             raise wrong("for_generator", "what makes a WatermarkGenerator", generator, cure)
@@ -107,7 +107,7 @@ class WatermarkStrategy:
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
     ) -> WatermarkStrategy:
-        """The same strategy, with timestamps taken from the records by this assigner."""
+        """Return the same strategy, with timestamps of this assigner."""
         if not hasattr(timestamp_assigner, "extract_timestamp") and not callable(timestamp_assigner):
             raise wrong(
                 "with_timestamp_assigner",
@@ -118,14 +118,14 @@ class WatermarkStrategy:
         return replace(self, timestamp_assigner=timestamp_assigner)
 
     def with_idleness(self, idle_timeout: Duration) -> WatermarkStrategy:
-        """A split without records for so long no longer holds back event time."""
+        """Let event time advance without a split that has no records for this long."""
         return replace(self, idleness_ms=_span("with_idleness", idle_timeout, least=1))
 
     def with_watermark_alignment(
         self, watermark_group: str, max_allowed_watermark_drift: Duration, update_interval: Duration | None = None
     ) -> WatermarkStrategy:
-        """Sources of the same group wait for each other: what is read of one whose event time is more than the drift ahead of the
-        group's slowest is planned into a later round. ``update_interval``: how often the slowest is looked up."""
+        """Let the sources of a group wait for each other: a source whose event time is more than the drift ahead of the slowest
+        is read in a later round. ``update_interval``: how often the slowest is determined."""
         if not isinstance(watermark_group, str) or not watermark_group:
             raise wrong("with_watermark_alignment", "the name of a group", watermark_group, 'for example "orders"')
         interval = Duration.of_seconds(1) if update_interval is None else update_interval

@@ -7,9 +7,9 @@ import contextlib
 import os
 from pathlib import Path
 
-from tidegate.base import this_user
 from tidegate.base.errors import ConfigurationError
 from tidegate.base.ids import new_token
+from tidegate.base.private_dirs import own_place
 
 VARIABLE = "TIDEGATE_HOME"
 TOKENS = "tokens"
@@ -22,7 +22,7 @@ def home() -> Path:
     if named:
         return Path(named).absolute()
     usual = Path(os.path.expanduser("~/.tidegate"))
-    return usual if usual.is_absolute() and usual.is_dir() else this_user.own_place() / ".tidegate"
+    return usual if usual.is_absolute() and usual.is_dir() else own_place() / ".tidegate"
 
 
 def folder(name: str, *, create: bool = True) -> Path:

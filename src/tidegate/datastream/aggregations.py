@@ -52,7 +52,7 @@ class GreatestOf:
 
 @dataclass(frozen=True)
 class RecordWithLeast:
-    """The whole record; of several the first."""
+    """Keeps the whole record; of several the first."""
 
     field: Field
 
@@ -62,7 +62,7 @@ class RecordWithLeast:
 
 @dataclass(frozen=True)
 class RecordWithGreatest:
-    """The whole record; of several the first."""
+    """Keeps the whole record; of several the first."""
 
     field: Field
 
@@ -90,7 +90,7 @@ def _get(value: Any, field: Field) -> Any:
 
 
 def _with(value: Any, field: Field, new: Any) -> Any:
-    """A copy with the field changed: the old one may still be somebody else's."""
+    """Return a copy with the field changed: other code may still use the old record."""
     if isinstance(value, tuple):
         if isinstance(field, str):  # _get has read it, so it is a named tuple
             return value._replace(**{field: new})  # type: ignore[attr-defined]
@@ -118,7 +118,7 @@ def _with(value: Any, field: Field, new: Any) -> Any:
 
 def _no_field(value: Any, field: Field) -> ArgumentTypeError:
     return ArgumentTypeError(
-        "An aggregation needs the field it is about in every record",
+        "A record lacks the field that is aggregated",
         where=f"sum, min, max, min_by or max_by of field {field!r}",
         found=shown(value),
         cure="use a position of a tuple, list or Row, or the name of a field or attribute",

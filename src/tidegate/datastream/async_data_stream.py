@@ -1,4 +1,4 @@
-"""Asynchronous I/O: many calls at once to something outside, for the records of a stream."""
+"""Asynchronous I/O: many concurrent calls to an external system, for the records of a stream."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["AsyncDataStream"]
 
 
 class AsyncDataStream:
-    """Adds an ``AsyncFunction`` to a stream. At most ``capacity`` calls of a subtask are under way; each may take ``timeout``, with
-    its retries, 0: as long as it likes.
+    """Adds an ``AsyncFunction`` to a stream. At most ``capacity`` calls of a subtask run at once. Each may take ``timeout``,
+    retries included; 0: no limit.
 
-    Ordered: results in the order of the records. Unordered: as they come, but never past a watermark.
+    Ordered: results in the order of the records. Unordered: results as they arrive, but never past a watermark.
     """
 
     @staticmethod
@@ -34,7 +34,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Results as they come, between two watermarks. ``capacity``: most that are under way at once in a subtask."""
+        """Emit results as they arrive, between two watermarks. ``capacity``: most concurrent calls of a subtask."""
         return AsyncDataStream.unordered_wait_with_retry(
             data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
         )
@@ -48,7 +48,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Calls are made again as the strategy says; the record's time runs on meanwhile."""
+        """Retry calls by the strategy. The timeout of the record includes its retries."""
         method = "unordered_wait"
         return _waiting(
             method, data_stream, async_function, timeout, async_retry_strategy, capacity, output_type, ordered=False
@@ -62,7 +62,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Results in the order of their records. ``capacity``: most that are under way at once in a subtask."""
+        """Emit results in the order of their records. ``capacity``: most concurrent calls of a subtask."""
         return AsyncDataStream.ordered_wait_with_retry(
             data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
         )
@@ -76,7 +76,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Calls are made again as the strategy says; the record's time runs on meanwhile."""
+        """Retry calls by the strategy. The timeout of the record includes its retries."""
         method = "ordered_wait"
         return _waiting(
             method, data_stream, async_function, timeout, async_retry_strategy, capacity, output_type, ordered=True
@@ -98,7 +98,7 @@ def _waiting(
         raise wrong(method, "a DataStream", stream, "pass the stream first, then the function")
     _check_function(method, function)
     if expect_int(method, capacity, "capacity=100") < 1:
-        raise ProgramError(f"The capacity of {method} is at least 1", found=str(capacity), cure="capacity=100")
+        raise ProgramError(f"The capacity of {method} is less than 1", found=str(capacity), cure="use capacity=100")
     timeout_ms = timeout.to_milliseconds() if isinstance(timeout, Time) else millis_of(method, timeout)
     retry = _checked_retry(method, strategy, timeout_ms)
     spec = AsyncSpec(typed(TypedAsync, function, output_type), ordered, timeout_ms, capacity, retry)
@@ -110,7 +110,7 @@ def _check_function(method: str, function: Any) -> None:
         raise wrong(method, "an AsyncFunction object", function, "extend AsyncFunction and pass an object of it")
     if not inspect.iscoroutinefunction(function.async_invoke):
         raise ProgramError(
-            "async_invoke of an AsyncFunction is declared as 'async def'",
+            "async_invoke of an AsyncFunction is not declared as 'async def'",
             where=f"{method}, {calling_line()}, class {type(function).__name__}",
             found="an async generator, which yields"
             if inspect.isasyncgenfunction(function.async_invoke)
@@ -126,14 +126,14 @@ def _checked_retry(method: str, strategy: Any, timeout_ms: int) -> AsyncRetryStr
     predicate = strategy.get_retry_predicate()
     if predicate is None:
         raise ProgramError(
-            "A retry strategy has a predicate", where=f"{method}, class {type(strategy).__name__}", found="None"
+            "The retry strategy has no predicate", where=f"{method}, class {type(strategy).__name__}", found="None"
         )
     if strategy is not NO_RETRY_STRATEGY and timeout_ms <= 0:
         raise ProgramError(
-            "A record that is tried again needs a timeout",
+            "Retries need a timeout",
             where=method,
             found=f"{timeout_ms} ms",
-            cure="Time.seconds(10)",
+            cure="give a timeout, for example Time.seconds(10)",
         )
     has_rule = predicate.result_predicate() is not None or predicate.exception_predicate() is not None
     return strategy if has_rule else None

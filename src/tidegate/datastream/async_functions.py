@@ -1,4 +1,4 @@
-"""What users extend for asynchronous I/O: the function, and when a call is made again."""
+"""The classes that users extend for asynchronous I/O: functions, and retry strategies."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from tidegate.operators.contracts.functions import FunctionObject
 
 
 class AsyncRetryPredicate(ABC):
-    """Which outcomes of a call make another one. None: no result, or no exception, does."""
+    """Which outcomes of a call are retried."""
 
     __class_getitem__: Any = classmethod(GenericAlias)
 
     @abstractmethod
     def result_predicate(self) -> Callable[[list[Any]], bool] | None:
-        """Says for a result whether to try again; None: results are never tried again."""
+        """Return a test whether a result is retried; None: results are never retried."""
 
     @abstractmethod
     def exception_predicate(self) -> Callable[[Exception], bool] | None:
-        """Says for an exception whether to try again; None: exceptions are never tried again."""
+        """Return a test whether an exception is retried; None: exceptions are never retried."""
 
 
 class AsyncRetryStrategy(ABC):
-    """When a call is made again. Asked in the event loop: it must not block."""
+    """When a call is retried. Called in the event loop, so it must not block."""
 
     __class_getitem__: Any = classmethod(GenericAlias)
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:
-        """``current_attempts``: how many calls were made for the record, from 1."""
+        """Return whether another call is allowed. ``current_attempts``: the number of calls for the record, from 1."""
 
     @abstractmethod
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """How long to wait before the next one."""
+        """Return how long to wait before the next call."""
 
     @abstractmethod
     def get_retry_predicate(self) -> AsyncRetryPredicate:
-        """What decides whether a result or an exception is tried again."""
+        """Return the predicate that decides about retries of results and exceptions."""
 
     @staticmethod
     def no_restart() -> AsyncRetryStrategy:
-        """Every record is called for once."""
+        """Return a strategy without retries."""
         from tidegate.datastream.async_retry_strategies import NO_RETRY_STRATEGY
 
         return NO_RETRY_STRATEGY
@@ -55,7 +55,7 @@ class AsyncRetryStrategy(ABC):
         result_predicate: Callable[[list[Any]], bool] | None,
         exception_predicate: Callable[[Exception], bool] | None,
     ) -> AsyncRetryStrategy:
-        """So many more calls, each after the same time."""
+        """Return a strategy with a fixed pause between calls."""
         from tidegate.datastream.async_retry_strategies import FixedDelayRetryStrategy
 
         return FixedDelayRetryStrategy(max_attempts, backoff_time_millis, result_predicate, exception_predicate)
@@ -69,7 +69,7 @@ class AsyncRetryStrategy(ABC):
         result_predicate: Callable[[list[Any]], bool] | None,
         exception_predicate: Callable[[Exception], bool] | None,
     ) -> AsyncRetryStrategy:
-        """So many more calls, each after a longer time."""
+        """Return a strategy with growing pauses between calls."""
         from tidegate.datastream.async_retry_strategies import ExponentialBackoffDelayRetryStrategy
 
         return ExponentialBackoffDelayRetryStrategy(
@@ -78,19 +78,18 @@ class AsyncRetryStrategy(ABC):
 
 
 class AsyncFunction(FunctionObject, ABC):
-    """A function that waits for something outside, for many records at once (``AsyncDataStream``).
+    """A function that waits for an external system, for many records at once (``AsyncDataStream``).
 
     ``open``, ``close`` and all calls run in the worker's event loop: sessions and locks of asyncio may be made in ``open``, and
-    nothing may block. A call that was made may be made again after a failure. It has no keyed state.
+    nothing may block. A call may be repeated after a failure. The function has no keyed state.
     """
 
     __class_getitem__: Any = classmethod(GenericAlias)
 
     @abstractmethod
     async def async_invoke(self, value: Any) -> list[Any]:
-        """The results for a record, any number. An exception fails the job, unless the retry strategy wants another call."""
+        """Return any number of results for a record. An exception fails the job, unless the retry strategy allows another call."""
 
     def timeout(self, value: Any) -> list[Any]:
-        """Called, not awaited, when a record has taken too long, all its calls together; the call is cancelled. What it returns is
-        emitted instead."""
+        """Return the results for a record whose calls took longer than the timeout. The call is cancelled. Called, not awaited."""
         raise TimeoutError(f"Async function call has timed out for input: {value}")

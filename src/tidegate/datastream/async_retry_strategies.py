@@ -44,7 +44,7 @@ class NoRetryStrategy(AsyncRetryStrategy):
 
 
 class FixedDelayRetryStrategy(AsyncRetryStrategy):
-    """``max_attempts``: calls behind the first one."""
+    """``max_attempts``: calls after the first."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class FixedDelayRetryStrategy(AsyncRetryStrategy):
 
 
 class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy):
-    """``max_attempts``: calls behind the first one. Each wait is ``multiplier`` times the one before, of the same record."""
+    """``max_attempts``: calls after the first. Each pause is ``multiplier`` times the previous pause of the same record."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ def _check(strategy: str, **numbers: float) -> None:
     for name, number in numbers.items():
         if not isinstance(number, int | float) or not number > 0:
             raise ProgramError(
-                f"{name} of a {strategy} is above zero", found=repr(number), cure=f"for example {name}=3"
+                f"{name} of a {strategy} is not above zero", found=repr(number), cure=f"for example {name}=3"
             )
 
 

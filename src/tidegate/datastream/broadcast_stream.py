@@ -1,4 +1,4 @@
-"""Broadcast state: a stream that every subtask sees all of, connected to one that is spread over them."""
+"""Broadcast state: a stream that every subtask receives completely, connected to a stream that is distributed over them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.operators.contracts.specs import BroadcastProcessSpec
 
 
 class BroadcastStream:
-    """What ``broadcast(descriptor, ...)`` returns. It can only be connected to: ``stream.connect(broadcast_stream)``."""
+    """The result of ``broadcast(descriptor, ...)``, for ``stream.connect(broadcast_stream)``."""
 
     def __init__(self, input_stream: DataStream, broadcast_state_descriptors: Iterable[MapStateDescriptor]) -> None:
         self.input_stream = input_stream
@@ -28,7 +28,7 @@ class BroadcastStream:
 
 
 class BroadcastConnectedStream:
-    """A stream, keyed or not, and a broadcast one."""
+    """A stream, keyed or not, and a broadcast stream."""
 
     def __init__(
         self,
@@ -45,7 +45,8 @@ class BroadcastConnectedStream:
         func: BroadcastProcessFunction | KeyedBroadcastProcessFunction,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """The records of both, with the broadcast states; of a keyed stream with state and timers of the key too."""
+        """Process the records of both streams, with the broadcast states, and on a keyed stream with state and timers of the
+        key."""
         if isinstance(self.non_broadcast_stream, KeyedStream):
             name = "Keyed-Co-Process-Broadcast"
             expect_object("process of a keyed and a broadcast stream", func, KeyedBroadcastProcessFunction)
@@ -64,22 +65,22 @@ def _checked(descriptors: list[Any]) -> list[MapStateDescriptor]:
     cure = 'broadcast(MapStateDescriptor("rules", Types.STRING(), Types.LONG()))'
     if not descriptors:
         raise ProgramError(
-            "A broadcast stream has at least one broadcast state", where="broadcast", found="no descriptor", cure=cure
+            "The broadcast stream has no broadcast state", where="broadcast", found="no descriptor", cure=cure
         )
     for descriptor in descriptors:
         if not isinstance(descriptor, MapStateDescriptor):
             raise wrong("broadcast", "map state descriptors", descriptor, cure)
         if descriptor.ttl is not None:
             raise ProgramError(
-                "Broadcast state has no time to live",
+                "Broadcast state does not support a time to live",
                 where="broadcast",
                 found=repr(descriptor),
-                cure="remove old entries yourself",
+                cure="leave enable_time_to_live() out, and remove old entries in the function",
             )
     names = [descriptor.get_name() for descriptor in descriptors]
     if len(set(names)) < len(names):
         raise ProgramError(
-            "Broadcast states have names of their own",
+            "Two broadcast states have the same name",
             where="broadcast",
             found=", ".join(names),
             cure="rename one of them",

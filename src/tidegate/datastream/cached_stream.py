@@ -1,4 +1,4 @@
-"""Cached streams: what an operator emits is computed once, by the first job that needs it, and read by later ones."""
+"""Cached streams: the first job that needs an operator's records computes and stores them, and later jobs read them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 
 
 class CachedDataStream(DataStream):
-    """What ``cache`` returns. In BATCH mode only: of a stream that goes on there is no end to be cached."""
+    """The result of ``cache``. Only in BATCH mode, because an unbounded stream never ends."""
 
     def invalidate(self) -> None:
-        """Delete what is cached. The next job that needs it computes it again."""
+        """Delete the cached records. The next job that needs them computes them again."""
         (only,) = self._inputs
         cache.drop(self._env._caches[only.upstream])
 
     def _operator(self, method: str) -> NoReturn:
         raise ProgramError(
-            f"{method}() belongs to an operator, and cache() is none",
+            f"{method}() is called on cache(), which is not an operator",
             where="CachedDataStream",
             cure=f"call {method}() before cache(), or on the stream the next operator returns",
         )
@@ -41,14 +41,14 @@ def cached(stream: DataStream) -> CachedDataStream:
 
 
 def _directory(shared: str | None) -> str:
-    """Beside the checkpoints, which all workers can reach; a program without checkpoints runs on one machine, and what it caches
-    is for its user alone."""
+    """Return the directory of caches: next to the checkpoints, which all workers can reach. A program without checkpoints runs on
+    one machine, with a private directory."""
     home = shared.rstrip("/") if shared else private_home(tempfile.gettempdir())
     return f"{home}/cache-{new_token()}"
 
 
 def with_caches(registry: Mapping[int, Transformation], caches: Mapping[int, str]) -> dict[int, Transformation]:
-    """The registry with sources in the place of operators whose records are cached."""
+    """Return the registry with sources instead of the operators whose records are cached."""
     changed = dict(registry)
     for operator_id, directory in caches.items():
         files = cache.cached_files(directory)
@@ -61,7 +61,7 @@ def with_caches(registry: Mapping[int, Transformation], caches: Mapping[int, str
 def cache_writers(
     transformations: Iterable[Transformation], caches: Mapping[int, str], mode: str, first_id: int
 ) -> list[Transformation]:
-    """Sinks for the operators of a program that are to be cached and are not yet."""
+    """Return sinks for the operators whose records are to be cached and are not cached yet."""
     writers: list[Transformation] = []
     for t in transformations:
         directory = caches.get(t.id)

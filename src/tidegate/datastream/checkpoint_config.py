@@ -39,7 +39,7 @@ UNLIMITED_FAILURES = (1 << 31) - 1
 
 
 class CheckpointConfig:
-    """A view: what is set here is set in the environment's configuration. Values are checked when they are set."""
+    """A view of the environment's configuration. Values are checked when they are set."""
 
     DEFAULT_MODE = CheckpointingMode.EXACTLY_ONCE
     DEFAULT_TIMEOUT = 10 * 60 * 1000
@@ -50,7 +50,7 @@ class CheckpointConfig:
         self._configuration = configuration
 
     def is_checkpointing_enabled(self) -> bool:
-        """Whether there is an interval."""
+        """Return whether there is an interval."""
         return self._configuration.read(CHECKPOINT_INTERVAL) is not None
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
@@ -64,7 +64,7 @@ class CheckpointConfig:
         return self._set(CHECKPOINT_MODE, checkpointing_mode.name)
 
     def get_checkpoint_interval(self) -> int:
-        """Milliseconds, -1 if there are no checkpoints."""
+        """Return milliseconds, -1 if there are no checkpoints."""
         interval = self._configuration.read(CHECKPOINT_INTERVAL)
         return -1 if interval is None else int(interval)
 
@@ -73,31 +73,32 @@ class CheckpointConfig:
         return self._set_int(CHECKPOINT_INTERVAL, checkpoint_interval, "set_checkpoint_interval")
 
     def get_checkpoint_timeout(self) -> int:
-        """In milliseconds."""
+        """Return the value in milliseconds."""
         return int(self._configuration.read(CHECKPOINT_TIMEOUT))
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
-        """A checkpoint that takes longer is aborted, and the job goes on. At least 10 ms."""
+        """Set the timeout, at least 10 ms. A checkpoint that takes longer is aborted, and the job continues."""
         return self._set_int(CHECKPOINT_TIMEOUT, checkpoint_timeout, "set_checkpoint_timeout")
 
     def get_min_pause_between_checkpoints(self) -> int:
-        """In milliseconds."""
+        """Return the value in milliseconds."""
         return int(self._configuration.read(CHECKPOINT_MIN_PAUSE))
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
-        """From the end of one checkpoint to the trigger of the next; makes the number of concurrent ones 1."""
+        """Set the pause from the end of one checkpoint to the trigger of the next. It makes the number of concurrent checkpoints
+        1."""
         return self._set_int(CHECKPOINT_MIN_PAUSE, min_pause_between_checkpoints, "set_min_pause_between_checkpoints")
 
     def get_max_concurrent_checkpoints(self) -> int:
-        """How many may be under way at once."""
+        """Return the most concurrent checkpoints."""
         return int(self._configuration.read(CHECKPOINT_CONCURRENT))
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        """How many may be under way at once, at least 1."""
+        """Set the most concurrent checkpoints, at least 1."""
         return self._set_int(CHECKPOINT_CONCURRENT, max_concurrent_checkpoints, "set_max_concurrent_checkpoints")
 
     def is_fail_on_checkpointing_errors(self) -> bool:
-        """Whether the first checkpoint that fails also fails the job."""
+        """Return whether the first checkpoint that fails also fails the job."""
         return self.get_tolerable_checkpoint_failure_number() == 0
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
@@ -105,11 +106,11 @@ class CheckpointConfig:
         return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else UNLIMITED_FAILURES)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
-        """How many may fail in a row before the job does."""
+        """Return how many checkpoints may fail in a row before the job fails."""
         return int(self._configuration.read(CHECKPOINT_TOLERABLE))
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
-        """Failures in a row that do not fail the job."""
+        """Set how many checkpoints in a row may fail without failing the job."""
         return self._set_int(
             CHECKPOINT_TOLERABLE, tolerable_checkpoint_failure_number, "set_tolerable_checkpoint_failure_number"
         )
@@ -117,7 +118,7 @@ class CheckpointConfig:
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """What becomes of checkpoints when the job is cancelled; when it fails, they stay."""
+        """Set whether checkpoints stay when the job is cancelled. When the job fails, they stay."""
         if not isinstance(retention_mode, ExternalizedCheckpointRetention):
             raise wrong(
                 "set_externalized_checkpoint_retention",
@@ -128,27 +129,27 @@ class CheckpointConfig:
         return self._set(CHECKPOINT_RETENTION, retention_mode.name)
 
     def enable_externalized_checkpoints(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
-        """The name of ``set_externalized_checkpoint_retention`` in PyFlink 1.x."""
+        """Do the same as ``set_externalized_checkpoint_retention``, under its name in PyFlink 1.x."""
         former("CheckpointConfig.enable_externalized_checkpoints", "use set_externalized_checkpoint_retention")
         return self.set_externalized_checkpoint_retention(cleanup_mode)
 
     def set_externalized_checkpoint_cleanup(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
-        """The name of ``set_externalized_checkpoint_retention`` in PyFlink 1.x."""
+        """Do the same as ``set_externalized_checkpoint_retention``, under its name in PyFlink 1.x."""
         former("CheckpointConfig.set_externalized_checkpoint_cleanup", "use set_externalized_checkpoint_retention")
         return self.set_externalized_checkpoint_retention(cleanup_mode)
 
     def get_externalized_checkpoint_cleanup(self) -> ExternalizedCheckpointRetention:
-        """The name of ``get_externalized_checkpoint_retention`` in PyFlink 1.x."""
+        """Do the same as ``get_externalized_checkpoint_retention``, under its name in PyFlink 1.x."""
         former("CheckpointConfig.get_externalized_checkpoint_cleanup", "use get_externalized_checkpoint_retention")
         return self.get_externalized_checkpoint_retention()
 
     def is_externalized_checkpoints_enabled(self) -> bool:
-        """Whether checkpoints outlive the cancellation of the job."""
+        """Return whether checkpoints outlive the cancellation of the job."""
         none = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
         return self.get_externalized_checkpoint_retention() is not none
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
-        """What becomes of checkpoints when the job is cancelled."""
+        """Return whether checkpoints stay when the job is cancelled."""
         return ExternalizedCheckpointRetention[self._configuration.read(CHECKPOINT_RETENTION)]
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
@@ -156,31 +157,32 @@ class CheckpointConfig:
         return bool(self._configuration.read(UNALIGNED))
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """A checkpoint need not wait for the records in front of it: those are a part of it."""
+        """Let checkpoints store the records in flight instead of waiting for them."""
         return self._set(UNALIGNED, enabled)
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
-        """Checkpoints are aligned: the default."""
+        """Use aligned checkpoints: the default."""
         return self.enable_unaligned_checkpoints(False)
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
-        """How long a checkpoint waits for the records in front of it before it turns unaligned; 0: not at all."""
+        """Set how long a checkpoint waits for the records before it, until it becomes unaligned; 0: not at all."""
         return self._set(ALIGNED_TIMEOUT, millis_of("set_aligned_checkpoint_timeout", alignment_timeout))
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
-        """How long a checkpoint stays aligned before it turns unaligned."""
+        """Return how long a checkpoint stays aligned before it becomes unaligned."""
         return Duration.of_millis(self._configuration.read(ALIGNED_TIMEOUT))
 
     def set_alignment_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
-        """The older name of ``set_aligned_checkpoint_timeout``."""
+        """Do the same as ``set_aligned_checkpoint_timeout``, under its older name."""
         return self.set_aligned_checkpoint_timeout(alignment_timeout)
 
     def get_alignment_timeout(self) -> Duration:
-        """The older name of ``get_aligned_checkpoint_timeout``."""
+        """Do the same as ``get_aligned_checkpoint_timeout``, under its older name."""
         return self.get_aligned_checkpoint_timeout()
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
-        """Also records of forward, rescale and custom connections may be in flight; it restores with the same parallelism only."""
+        """Also allow records of forward, rescale and custom connections in flight. Such a checkpoint restores only with the same
+        parallelism."""
         return self._set(FORCE_UNALIGNED, force_unaligned_checkpoints)
 
     def is_force_unaligned_checkpoints(self) -> bool:
@@ -188,15 +190,15 @@ class CheckpointConfig:
         return bool(self._configuration.read(FORCE_UNALIGNED))
 
     def set_checkpoint_id_of_ignored_in_flight_data(self, checkpoint_id: int) -> CheckpointConfig:
-        """If the checkpoint with this id is restored, the records that were in flight in it are dropped."""
+        """Drop the records in flight of the checkpoint with this id when it is restored."""
         return self._set(IGNORED_IN_FLIGHT, checkpoint_id)
 
     def get_checkpoint_id_of_ignored_in_flight_data(self) -> int:
-        """The checkpoint whose records in flight are dropped; -1: of none."""
+        """Return the id of the checkpoint whose records in flight are dropped; -1: none."""
         return int(self._configuration.read(IGNORED_IN_FLIGHT))
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
-        """The directory of checkpoints (PyFlink 1.x; the key is ``execution.checkpointing.dir``)."""
+        """Return the directory of checkpoints (PyFlink 1.x; the key is ``execution.checkpointing.dir``)."""
         return self.set_checkpoint_storage(FileSystemCheckpointStorage(checkpoint_path))
 
     def set_checkpoint_storage(self, storage: CheckpointStorage) -> CheckpointConfig:
@@ -220,6 +222,6 @@ class CheckpointConfig:
         return self._set(option, expect_int(method, value, option.doc))
 
     def _set(self, option: Option, value: Any) -> CheckpointConfig:
-        meaning(option.key)  # tells the user once if the option has no effect
+        meaning(option.key)  # warns once if the option has no effect
         self._configuration.write(option, value)
         return self

@@ -10,12 +10,12 @@ __all__ = ["CheckpointStorage", "FileSystemCheckpointStorage", "JobManagerCheckp
 
 
 class CheckpointStorage(ABC):  # noqa: B024 - a common name, nothing in common
-    """What ``CheckpointConfig.set_checkpoint_storage`` takes."""
+    """The argument of ``CheckpointConfig.set_checkpoint_storage``."""
 
 
 class JobManagerCheckpointStorage(CheckpointStorage):
-    """The memory of the driver's host: for little state, and gone with the host. With a path: that directory, and still little
-    state. Masters on this host only (``local[...]``)."""
+    """The memory of the driver's host, for small state; it is lost with the host. With a path: that directory, also for small
+    state. Only for masters on this host (``local[...]``)."""
 
     DEFAULT_MAX_STATE_SIZE = 5 * 1024 * 1024
 
@@ -36,7 +36,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         return self._max_state_size
 
     def get_savepoint_path(self) -> str | None:
-        """None: savepoints have a directory of their own, ``execution.checkpointing.savepoint-dir``."""
+        """Return None: ``execution.checkpointing.savepoint-dir`` sets the directory of savepoints."""
         return None
 
 
@@ -59,13 +59,13 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         return self._path
 
     def get_savepoint_path(self) -> str | None:
-        """None: savepoints have a directory of their own, ``execution.checkpointing.savepoint-dir``."""
+        """Return None: ``execution.checkpointing.savepoint-dir`` sets the directory of savepoints."""
         return None
 
     def get_min_file_size_threshold(self) -> int:
-        """Kept for programs that set it: state is never stored in the metadata."""
+        """Return a value for programs that read it: state is never stored in the metadata."""
         return self._threshold
 
     def get_write_buffer_size(self) -> int:
-        """Kept for programs that set it: files are written in one go."""
+        """Return a value for programs that read it: files are written at once."""
         return self._buffer

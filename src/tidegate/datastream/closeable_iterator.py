@@ -18,8 +18,8 @@ __all__ = ["CloseableIterator"]
 class CloseableIterator:
     """Iterate, or call ``next``; ``close`` cancels the job if it still runs. Best used in a ``with`` statement.
 
-    An iterator that nobody holds any more ends its job too: no one could read what it collects. That, and a ``with`` statement
-    that is left by an exception (Ctrl-C among them), suspends it: nobody has asked for its checkpoints to be deleted.
+    An iterator that is garbage-collected ends its job too, because its records cannot be read any more. That, and a ``with``
+    statement that an exception leaves (also Ctrl-C), suspends the job: its checkpoints stay.
     """
 
     def __init__(self, values: Iterator[Any], job: RunningJob) -> None:
@@ -29,13 +29,13 @@ class CloseableIterator:
         self._dropped.atexit = False  # the job ends with the process anyway
 
     def next(self) -> Any:
-        """The next record; waits for it. StopIteration when the job has ended and all records are read."""
+        """Wait for the next record and return it. Raise StopIteration when the job has ended and all records are read."""
         if self._closed:
             raise StopIteration
         return next(self._values)
 
     def close(self) -> None:
-        """Cancel the job unless it is over, and wait for its end. May be called again."""
+        """Cancel the job unless it has ended, and wait for its end. May be called again."""
         self._end(self._job.cancel)
 
     def _end(self, stop: Callable[[], None]) -> None:
@@ -43,10 +43,10 @@ class CloseableIterator:
             return
         self._closed = True
         self._dropped.detach()
-        self._values = iter(())  # what was collected and not read is released
+        self._values = iter(())  # release the unread records
         if _runs(self._job):
             stop()
-            with suppress(JobCancelledError, JobSuspendedError):  # what was asked for
+            with suppress(JobCancelledError, JobSuspendedError):  # as requested
                 self._job.result()
 
     def __iter__(self) -> CloseableIterator:
@@ -65,7 +65,8 @@ class CloseableIterator:
 
 
 def _abandon(job: RunningJob) -> None:
-    """In a thread of its own: objects may die anywhere, also where the job's locks are held. Does not wait for the end."""
+    """Suspend the job in another thread, without waiting: an object may be collected anywhere, also where the job's locks are
+    held."""
     if _runs(job):
         threading.Thread(target=job.suspend, name="tidegate-abandoned", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""ConnectedStreams: two streams for one function, which tells their records apart and shares its state between them."""
+"""ConnectedStreams: two streams for one function, which has a method for each and shares its state between them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tidegate.state.key_types import key_identity
 
 
 class ConnectedStreams:
-    """What ``connect`` returns. Two keyed streams give the function state by key, one for both: their keys are of one type.
+    """The result of ``connect``. With two keyed streams the function has state by key, shared by both: their keys have one type.
 
-    Of one keyed stream and one that is not, each keeps its partitioning, and the function has no state by key (as in Flink).
+    If only one stream is keyed, each keeps its partitioning, and the function has no state by key (as in Flink).
     """
 
     def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
@@ -42,24 +42,24 @@ class ConnectedStreams:
         key_selector2: Callable[[Any], Any] | KeySelector,
         key_type: TypeInformation | None = None,
     ) -> ConnectedStreams:
-        """Partition both by key, each by a selector of its own: equal keys of both meet in one subtask."""
+        """Partition both streams by key, each with its own selector. Equal keys of both go to the same subtask."""
         first = self.stream1.key_by(key_selector1, key_type)
         return ConnectedStreams(first, self.stream2.key_by(key_selector2, key_type))
 
     def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> DataStream:
-        """At most one record out for each record in."""
+        """Emit at most one record for each record."""
         expect_object("map of connected streams", func, CoMapFunction)
         return self._then("Co-Map", CoMapSpec(typed(TypedCoMap, func, output_type)), output_type)
 
     def flat_map(self, func: CoFlatMapFunction, output_type: TypeInformation | None = None) -> DataStream:
-        """Any number of records out for each record in."""
+        """Emit any number of records for each record."""
         expect_object("flat_map of connected streams", func, CoFlatMapFunction)
         return self._then("Co-Flat Map", CoFlatMapSpec(typed(TypedCoFlatMap, func, output_type)), output_type)
 
     def process(
         self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
-        """Records, timestamps, watermark, side outputs; of keyed streams state and timers."""
+        """Process records with timestamps, watermark and side outputs; on keyed streams also with state and timers."""
         keyed = isinstance(self.stream1, KeyedStream) and isinstance(self.stream2, KeyedStream)
         if isinstance(func, KeyedCoProcessFunction) and not keyed:
             cure = "call key_by(selector1, selector2) on the connected streams"
@@ -79,7 +79,7 @@ class ConnectedStreams:
 def two_inputs(
     name: str, spec: OperatorSpec, first: DataStream, second: DataStream, output_type: TypeInformation | None
 ) -> DataStream:
-    """The stream of an operator that reads two. It is keyed if both are, by keys of one type."""
+    """Return the stream of an operator that reads both. It is keyed if both are, by keys of one type."""
     both = isinstance(first, KeyedStream) and isinstance(second, KeyedStream)
     inputs = [(0, i) for i in (first._inputs if both else first._unkeyed())]
     inputs += [(1, i) for i in (second._inputs if both else second._unkeyed())]
@@ -96,7 +96,7 @@ def check_connected(method: str, first: Any, second: Any) -> None:
             raise wrong(method, "streams", stream, "pass a DataStream")
     if first._env is not second._env:
         raise ProgramError(
-            "Streams that are connected belong to one environment",
+            "The connected streams belong to different environments",
             where=method,
             found="streams of two environments",
             cure="make both sources with one StreamExecutionEnvironment",
@@ -104,18 +104,18 @@ def check_connected(method: str, first: Any, second: Any) -> None:
 
 
 def expect_object(method: str, function: Any, *classes: type[Function]) -> None:
-    """An object of one of the function classes."""
+    """Check that the argument is an object of one of the function classes."""
     if not isinstance(function, classes):
         names = " or ".join(f"a {cls.__name__}" for cls in classes)
         raise wrong(method, f"{names} object", function, f"extend {classes[-1].__name__} and pass an object of it")
 
 
 def _check_key_types(name: str, *streams: DataStream) -> None:
-    """The bytes of a key decide what it is equal to, and they are those of its declared type."""
+    """Refuse keys of different types: the declared type defines the bytes of a key, and the bytes decide about equality."""
     first, second = (_key_type(stream) for stream in streams)
     if first != second:
         raise ProgramError(
-            "The keys of connected streams are of one type, for their state is one",
+            "The keys of the connected streams have different types, but the streams share their state",
             where=name,
             found=f"{first} and {second}",
             cure="declare the same key_type in both key_by(...), or in none of them",

@@ -1,4 +1,4 @@
-"""What the API needs of whatever runs programs, and how it is found."""
+"""The protocol of executors, which run programs, and of faces, which show them; and how both are found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
 from tidegate.base.errors import ConfigurationError
-from tidegate.base.library_logs import quiet_libraries
+from tidegate.base.process import quiet_libraries
 from tidegate.common.job_client import RunningJob
 from tidegate.common.options import TARGET
 from tidegate.graph.transformation import Program
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 
 def started(program: Program, *, awaited: bool) -> tuple[JobHandle, Callable[[], None]]:
-    """Hand the program to its executor; faces show the job before it does anything. The function waits until they have shown its
-    end."""
+    """Hand the program to its executor. Faces show the job before it starts. The returned function waits until they have shown
+    its end."""
     quiet_libraries()
     waits: list[Callable[[], None]] = []
     shown = replace(program, told=lambda job: waits.append(watch(job, awaited=awaited)))
@@ -34,28 +34,27 @@ class JobHandle(RunningJob, Protocol):
     """A started job. Usable from any thread of the process that started it."""
 
     def collect(self, channel_id: str) -> Iterator[Any]:
-        """The records that reach the ``CollectSink`` of this id, as they are committed; ends with the job and raises the error
-        it ended with."""
+        """Yield the committed records of the ``CollectSink`` with this id. Ends with the job, and raises the job's error."""
         ...
 
 
 @runtime_checkable
 class Executor(Protocol):
-    """Made without arguments by the entry point; one program after another may be handed to it."""
+    """Runs programs, one after another. The entry point makes it without arguments."""
 
     def execute_async(self, program: Program) -> JobHandle:
-        """Check the program, call its ``told``, start it; returns as soon as it runs. What is wrong with the program is raised
-        here."""
+        """Check the program, call its ``told``, and start it. Return as soon as it runs. Raise if the program is invalid."""
         ...
 
 
 class Face(Protocol):
-    """Shows jobs to a person. Made without arguments by the entry point; it must not slow or break what it shows."""
+    """Shows jobs to a person. The entry point makes it without arguments. It must not slow or break the job."""
 
     def watch(self, job: RunningJob, *, awaited: bool) -> Callable[[], None]:
-        """Show the job from now on, beside it. What is returned is called behind its end and waits until that has been shown.
+        """Show the job in the background. The returned function is called after the job's end and waits until the face has shown
+        it.
 
-        ``awaited``: the program does nothing else meanwhile; if not, it may want the terminal for itself.
+        ``awaited``: the program only waits for the job. Otherwise the program may use the terminal itself.
         """
         ...
 
@@ -83,7 +82,7 @@ _registered: dict[str, Callable[[], Executor]] = {}
 
 
 def register_executor(target: str, factory: Callable[[], Executor]) -> None:
-    """Make an executor known in this process, for tests and embedded engines. It comes before an installed one."""
+    """Register an executor in this process, for tests and embedded engines. It takes precedence over an installed one."""
     _registered[target] = factory
 
 
@@ -101,7 +100,7 @@ def instead_of_all(factory: Callable[[], Executor]) -> Iterator[None]:
 
 
 def find_executor(target: str) -> Executor:
-    """The executor of ``execution.target``."""
+    """Return the executor of ``execution.target``."""
     if _instead:
         return _instead[-1]()
     if target in _registered:
@@ -110,7 +109,7 @@ def find_executor(target: str) -> Executor:
     if target not in installed:
         known = sorted({*installed, *_registered})
         raise ConfigurationError(
-            f"'{TARGET.key}' names an installed executor",
+            f"'{TARGET.key}' names no installed executor",
             found=repr(target),
             cure=f"use one of {', '.join(known)}" if known else "install tidegate with its executor",
         )

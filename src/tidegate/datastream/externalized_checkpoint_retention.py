@@ -1,4 +1,4 @@
-"""ExternalizedCheckpointRetention: what becomes of checkpoints when a job is cancelled."""
+"""ExternalizedCheckpointRetention: whether checkpoints stay when a job is cancelled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ExternalizedCheckpointRetention"]
 
 
 class ExternalizedCheckpointRetention(Enum):
-    """A job that fails always leaves its checkpoints. NO_EXTERNALIZED_CHECKPOINTS is the default: as DELETE_ON_CANCELLATION."""
+    """A failed job always keeps its checkpoints. NO_EXTERNALIZED_CHECKPOINTS is the default: as DELETE_ON_CANCELLATION."""
 
     DELETE_ON_CANCELLATION = 0
     RETAIN_ON_CANCELLATION = 1

@@ -1,4 +1,4 @@
-"""What former versions of PyFlink had and programs still use, in terms of what is there today. Each use gives one notice."""
+"""Names of former PyFlink versions that programs still use, implemented with today's names. Each use gives one notice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["FsStateBackend", "MemoryStateBackend", "RocksDBStateBackend", "TimeC
 
 
 class TimeCharacteristic(Enum):
-    """Which time a program meant. Today windows and timers say it themselves."""
+    """The time that a program uses. Today windows and timers define it themselves."""
 
     ProcessingTime = 0
     IngestionTime = 1
@@ -93,13 +93,13 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
 def _storage(
     kind: str, path: str | None, savepoints: str | None = None, most_state: int | None = None
 ) -> dict[Option, Any]:
-    """State backends of Flink 1.12 and before also say where checkpoints go."""
+    """Return the options of checkpoint storage, which state backends of Flink 1.12 and earlier include."""
     chosen = {CHECKPOINT_STORAGE: kind, CHECKPOINT_DIR: path, SAVEPOINT_DIR: savepoints, MAX_STATE_SIZE: most_state}
     return {option: value for option, value in chosen.items() if value is not None}
 
 
 class FormerEnvironment:
-    """Methods of the environment that PyFlink 1.x had."""
+    """Methods of PyFlink 1.x's environment."""
 
     _configuration: Configuration
     _time_characteristic = TimeCharacteristic.EventTime
@@ -119,8 +119,8 @@ class FormerEnvironment:
         ) -> DataStream: ...
 
     def set_stream_time_characteristic(self, characteristic: TimeCharacteristic) -> None:
-        """Only one thing depends on it, as in Flink 1.12 and later: how often watermark generators are asked while no record
-        comes. With ProcessingTime they are not asked, else every 200 ms. Windows and timers say which time they are of."""
+        """Set the time characteristic. As in Flink 1.12 and later it only sets how often watermark generators emit without
+        records: never with ProcessingTime, else every 200 ms. Windows and timers define their time themselves."""
         if not isinstance(characteristic, TimeCharacteristic):
             cure = "TimeCharacteristic.EventTime"
             raise wrong("set_stream_time_characteristic", "a TimeCharacteristic", characteristic, cure)
@@ -133,11 +133,11 @@ class FormerEnvironment:
         self._configuration.write(AUTO_WATERMARK_INTERVAL, asked)
 
     def get_stream_time_characteristic(self) -> TimeCharacteristic:
-        """As set; EventTime otherwise."""
+        """Return the time characteristic; EventTime unless set."""
         return self._time_characteristic
 
     def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
-        """The lines of a file, or of all files below a directory, as texts; a bounded stream."""
+        """Read the lines of a file, or of all files below a directory, as texts: a bounded stream."""
         former(
             "StreamExecutionEnvironment.read_text_file",
             "use from_source(FileSource.for_record_stream_format(StreamFormat.text_line_format(), path).build(), ...)",
@@ -148,22 +148,22 @@ class FormerEnvironment:
 
     @property
     def _j_stream_execution_environment(self) -> JavaEnvironment:
-        """PyFlink's private door to Java, which programs use for a few things."""
+        """PyFlink's private Java object, which programs use for a few things."""
         return JavaEnvironment(self)
 
 
 class JavaEnvironment:
-    """Stands where PyFlink has the environment's Java object, for what programs ask of it. Everything else is refused."""
+    """Replaces PyFlink's Java object of the environment, for the methods that programs use. Other methods are refused."""
 
     def __init__(self, environment: FormerEnvironment) -> None:
         self._environment = environment
 
     def getConfiguration(self) -> JavaConfiguration:
-        """The environment's configuration itself: what is set in it counts."""
+        """Return the environment's configuration itself: changes take effect."""
         return JavaConfiguration(j_configuration=self._environment._configuration)
 
     def socketTextStream(self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0) -> DataStream:
-        """What ``DataStream(...)`` takes."""
+        """Return the argument for ``DataStream(...)``."""
         former("_j_stream_execution_environment.socketTextStream", "use StreamExecutionEnvironment.socket_text_stream")
         return self._environment.socket_text_stream(hostname, port, delimiter, max_retry)
 

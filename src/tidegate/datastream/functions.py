@@ -1,10 +1,10 @@
 """The classes user functions extend.
 
-One contract for all of them: a function object is pickled to the executors, and each Python worker keeps its own copy for
-an operator and subtask. ``open`` is called once on such a copy before its first record, ``close`` when the copy is thrown
-away. **Fields are a cache, not state**: the next round may run in another worker, on another copy, and a failed attempt's
-fields are gone. What must survive belongs into keyed state (``RuntimeContext.get_state`` and its siblings). A function may
-be called again with records it has seen if a round failed; effects of the failed attempt on state never show.
+One contract for all of them: a function object is pickled to the executors, and each Python worker has its own copy for an
+operator and subtask. ``open`` is called once on such a copy before its first record, ``close`` when the copy is discarded.
+**Fields are a cache, not state**: the next round may run in another worker, on another copy, and a failed attempt's fields are
+gone. Values that must survive belong into keyed state (``RuntimeContext.get_state`` and similar methods). After a failed round a
+function may be called again with the same records; state never shows effects of the failed attempt.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
-from tidegate.datastream.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
 from tidegate.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -36,6 +35,9 @@ from tidegate.datastream.time_domain import TimeDomain
 from tidegate.datastream.timerservice import TimerService
 from tidegate.datastream.window_functions import (
     AllWindowFunction,
+    CoGroupFunction,
+    FlatJoinFunction,
+    JoinFunction,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     WindowFunction,
@@ -94,46 +96,46 @@ W2 = TypeVar("W2")
 
 
 class KeyedStateStore(ABC):
-    """Gives out keyed state by descriptor. Asked in ``open``; the handle is then valid for every record.
+    """Returns keyed state by descriptor, in ``open``. The handle is then valid for every record.
 
     The same name must always have the same kind and type. Only functions on a keyed stream have keyed state.
     """
 
     @abstractmethod
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """The value state of this name, of the current key."""
+        """Return the value state of this name, of the current key."""
 
     @abstractmethod
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """The list state of this name, of the current key."""
+        """Return the list state of this name, of the current key."""
 
     @abstractmethod
     def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """The map state of this name, of the current key."""
+        """Return the map state of this name, of the current key."""
 
     @abstractmethod
     def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """The reducing state of this name, of the current key."""
+        """Return the reducing state of this name, of the current key."""
 
     @abstractmethod
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """The aggregating state of this name, of the current key."""
+        """Return the aggregating state of this name, of the current key."""
 
 
 class RuntimeContext(KeyedStateStore):
-    """What ``open`` gets: where the function runs, and its keyed state."""
+    """The argument of ``open``: where the function runs, and its keyed state."""
 
     @abstractmethod
     def get_task_name(self) -> str:
-        """The operator's name."""
+        """Return the operator's name."""
 
     @abstractmethod
     def get_number_of_parallel_subtasks(self) -> int:
-        """The operator's parallelism."""
+        """Return the operator's parallelism."""
 
     @abstractmethod
     def get_max_number_of_parallel_subtasks(self) -> int:
-        """The number of key groups."""
+        """Return the number of key groups."""
 
     @abstractmethod
     def get_index_of_this_subtask(self) -> int:
@@ -141,7 +143,7 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_attempt_number(self) -> int:
-        """From 0; grows when a task is tried again."""
+        """From 0; grows when a task is retried."""
 
     @abstractmethod
     def get_task_name_with_subtasks(self) -> str:
@@ -153,46 +155,47 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_distributed_cache(self) -> DistributedCache:
-        """The files of ``StreamExecutionEnvironment.register_cached_file``, by name (Java's API; PyFlink has no counterpart)."""
+        """Return the files of ``StreamExecutionEnvironment.register_cached_file``, by name (Java's API; PyFlink has no
+        counterpart)."""
 
     @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
-        """Where the function registers what it measures."""
+        """Return the group in which the function registers its metrics."""
 
 
 class Function(FunctionObject, ABC):
     """Root of all functions: the life cycle. All hooks are optional."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Once per copy, before its first record: ask for state, open connections."""
+        """Get state and open connections. Called once per copy, before its first record."""
 
 
 class MapFunction(Function):
-    """One record for each record."""
+    """Returns one record for each record."""
 
     @abstractmethod
     def map(self, value: Any) -> Any:
-        """One record in, one out."""
+        """Return the result for a record."""
 
 
 class FlatMapFunction(Function):
-    """Any number of records for each record."""
+    """Returns any number of records for each record."""
 
     @abstractmethod
     def flat_map(self, value: Any) -> Iterable[Any]:
-        """Any number of records out: yield them, or return a list."""
+        """Yield any number of records, or return a list."""
 
 
 class FilterFunction(Function):
-    """Says which records stay."""
+    """Selects records."""
 
     @abstractmethod
     def filter(self, value: Any) -> bool:
-        """Whether the record stays."""
+        """Return whether to keep the record."""
 
 
 class ReduceFunction(Function):
-    """Makes one of two records of a key; it must not matter which were combined first."""
+    """Combines two records of a key into one. The order of combination must not matter."""
 
     @abstractmethod
     def reduce(self, value1: Any, value2: Any) -> Any:
@@ -205,35 +208,35 @@ class AggregateFunction(Function):
 
     @abstractmethod
     def create_accumulator(self) -> Any:
-        """A new, empty one."""
+        """Return a new, empty accumulator."""
 
     @abstractmethod
     def add(self, value: Any, accumulator: Any) -> Any:
-        """The accumulator with the value; it may be the same object, changed."""
+        """Return the accumulator with the value added. It may be the same object, changed."""
 
     @abstractmethod
     def get_result(self, accumulator: Any) -> Any:
-        """The result of an accumulator; called as often as somebody asks, and must not change it."""
+        """Return the result of an accumulator without changing it. May be called any number of times."""
 
     @abstractmethod
     def merge(self, acc_a: Any, acc_b: Any) -> Any:
-        """One accumulator of two; called where windows are merged. It may change and return one of them."""
+        """Merge two accumulators into one, for merging windows. May change and return one of them."""
 
 
 class KeySelector(Function):
-    """``open`` gets a context that answers nothing: a selector runs before its records have a place."""
+    """Selects the key of a record. The context of ``open`` refuses all calls: a selector runs before records reach a subtask."""
 
     @abstractmethod
     def get_key(self, value: Any) -> Any:
-        """The record's key: hashable, and the same for the same record in every process and at any time."""
+        """Return the record's key: hashable, and the same for the same record in every process and at any time."""
 
 
 class Partitioner(Function):
-    """``open`` as for a KeySelector."""
+    """Selects the subtask of a key. ``open`` is as for a KeySelector."""
 
     @abstractmethod
     def partition(self, key: Any, num_partitions: int) -> int:
-        """The subtask of the next operator, from 0 to ``num_partitions - 1``."""
+        """Return the subtask of the next operator, from 0 to ``num_partitions - 1``."""
 
 
 class ProcessFunction(Function):
@@ -248,7 +251,7 @@ class ProcessFunction(Function):
 
         @abstractmethod
         def timestamp(self) -> int | None:
-            """The record's event time in milliseconds; None if it has none."""
+            """Return the record's event time in milliseconds; None if it has none."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
@@ -263,7 +266,7 @@ class KeyedProcessFunction(Function):
 
         @abstractmethod
         def get_current_key(self) -> Any:
-            """The key of the record, or of the timer."""
+            """Return the key of the record, or of the timer."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
@@ -271,10 +274,10 @@ class KeyedProcessFunction(Function):
 
         @abstractmethod
         def timestamp(self) -> int | None:
-            """The record's event time in milliseconds; None if it has none."""
+            """Return the record's event time in milliseconds; None if it has none."""
 
     class OnTimerContext(Context):
-        """``timestamp`` is the time the timer was set for."""
+        """The context of ``on_timer``; ``timestamp`` is the time of the timer."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
@@ -285,7 +288,7 @@ class KeyedProcessFunction(Function):
         """Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
-        """A timer fired: event-time timers once the watermark has passed them (at the end of bounded input all of them),
+        """Handle a timer. Event-time timers fire once the watermark has passed them (all of them at the end of bounded input),
         processing-time timers once the clock has. Yield as in ``process_element``."""
 
 
@@ -294,11 +297,11 @@ class CoMapFunction(Function):
 
     @abstractmethod
     def map1(self, value: Any) -> Any:
-        """A record of the first input. None: nothing is emitted."""
+        """Return a record of the first input. None: nothing is emitted."""
 
     @abstractmethod
     def map2(self, value: Any) -> Any:
-        """A record of the second input. None: nothing is emitted."""
+        """Return a record of the second input. None: nothing is emitted."""
 
 
 class CoFlatMapFunction(Function):
@@ -306,15 +309,15 @@ class CoFlatMapFunction(Function):
 
     @abstractmethod
     def flat_map1(self, value: Any) -> Iterable[Any] | None:
-        """A record of the first input: yield any number of records, or return a list."""
+        """Return a record of the first input: yield any number of records, or return a list."""
 
     @abstractmethod
     def flat_map2(self, value: Any) -> Iterable[Any] | None:
-        """A record of the second input."""
+        """Return a record of the second input."""
 
 
 class CoProcessFunction(Function):
-    """Called for each record of two connected streams. Which of two records that come at the same time is first is not known."""
+    """Called for each record of two connected streams. The order between records of different inputs is undefined."""
 
     class Context(ABC):
         """Valid during the call only."""
@@ -325,15 +328,15 @@ class CoProcessFunction(Function):
 
         @abstractmethod
         def timestamp(self) -> int | None:
-            """The record's event time in milliseconds; None if it has none."""
+            """Return the record's event time in milliseconds; None if it has none."""
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
-        """A record of the first input. Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
+        """Return a record of the first input. Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
 
     @abstractmethod
     def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
-        """A record of the second input."""
+        """Return a record of the second input."""
 
 
 class KeyedCoProcessFunction(Function):
@@ -344,7 +347,7 @@ class KeyedCoProcessFunction(Function):
 
         @abstractmethod
         def get_current_key(self) -> Any:
-            """The key of the record, or of the timer."""
+            """Return the key of the record, or of the timer."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
@@ -352,10 +355,10 @@ class KeyedCoProcessFunction(Function):
 
         @abstractmethod
         def timestamp(self) -> int | None:
-            """The record's event time in milliseconds; None if it has none."""
+            """Return the record's event time in milliseconds; None if it has none."""
 
     class OnTimerContext(Context):
-        """``timestamp`` is the time the timer was set for."""
+        """The context of ``on_timer``; ``timestamp`` is the time of the timer."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
@@ -363,14 +366,14 @@ class KeyedCoProcessFunction(Function):
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
-        """A record of the first input. Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
+        """Return a record of the first input. Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
 
     @abstractmethod
     def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
-        """A record of the second input."""
+        """Return a record of the second input."""
 
     def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[Any] | None:
-        """A timer fired, once the watermark of both inputs has passed it. Yield as in ``process_element1``."""
+        """Handle a timer, once the watermark of both inputs has passed it. Yield as in ``process_element1``."""
 
 
 class ProcessJoinFunction(Function):
@@ -381,15 +384,15 @@ class ProcessJoinFunction(Function):
 
         @abstractmethod
         def get_left_timestamp(self) -> int:
-            """The timestamp of the left record."""
+            """Return the timestamp of the left record."""
 
         @abstractmethod
         def get_right_timestamp(self) -> int:
-            """The timestamp of the right record."""
+            """Return the timestamp of the right record."""
 
         @abstractmethod
         def get_timestamp(self) -> int:
-            """The later one of the two: the time of what is emitted."""
+            """Return the later one of the two: the time of the emitted records."""
 
     @abstractmethod
     def process_element(self, left: Any, right: Any, ctx: ProcessJoinFunction.Context) -> Iterable[Any] | None:
@@ -397,7 +400,7 @@ class ProcessJoinFunction(Function):
 
 
 class BaseBroadcastProcessFunction(Function):
-    """What functions with broadcast state have in common."""
+    """The base of functions with broadcast state."""
 
     __class_getitem__: Any = classmethod(GenericAlias)
 
@@ -406,33 +409,33 @@ class BaseBroadcastProcessFunction(Function):
 
         @abstractmethod
         def timestamp(self) -> int | None:
-            """The record's event time in milliseconds, or the timer's; None if it has none."""
+            """Return the record's event time in milliseconds, or the timer's; None if it has none."""
 
         @abstractmethod
         def current_processing_time(self) -> int:
-            """The clock, in milliseconds."""
+            """Return the clock, in milliseconds."""
 
         @abstractmethod
         def current_watermark(self) -> int:
-            """The operator's watermark."""
+            """Return the operator's watermark."""
 
     class Context(BaseContext):
-        """On the broadcast side."""
+        """The context on the broadcast side."""
 
         @abstractmethod
         def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
-            """The state, to read and to write."""
+            """Return the state for reading and writing."""
 
     class ReadOnlyContext(BaseContext):
-        """On the other side."""
+        """The context on the other side."""
 
         @abstractmethod
         def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
-            """The state, to read."""
+            """Return the state for reading."""
 
 
 class BroadcastProcessFunction(BaseBroadcastProcessFunction):
-    """For a stream that is not keyed and a broadcast one: what the latter says holds for all records of the former."""
+    """For a stream that is not keyed and a broadcast stream, whose state is available to all records of the first."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
         """Of the broadcast side: it may write the broadcast state."""
@@ -446,18 +449,18 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction):
 
     @abstractmethod
     def process_broadcast_element(self, value: Any, ctx: BroadcastProcessFunction.Context) -> Iterable[Any] | None:
-        """A broadcast record: every subtask gets it, and has to make the same changes of the state."""
+        """Handle a broadcast record. Every subtask gets it and must make the same changes of the state."""
 
 
 class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
-    """For a keyed stream and a broadcast one. Keyed state and timers belong to the keyed side."""
+    """For a keyed stream and a broadcast stream. Keyed state and timers belong to the keyed side."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
         """Of the broadcast side: it may write the broadcast state."""
 
         @abstractmethod
         def apply_to_keyed_state(self, state_descriptor: Any, function: Callable[[Any, Any], Any]) -> None:
-            """Call ``function(key, state)`` for every key that has an entry in a keyed state (PyFlink has not got this)."""
+            """Call ``function(key, state)`` for every key that has an entry in a keyed state (PyFlink lacks this method)."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
         """Of the other side: it may only read the broadcast state."""
@@ -468,10 +471,10 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
 
         @abstractmethod
         def get_current_key(self) -> Any:
-            """The key of the record, or of the timer."""
+            """Return the key of the record, or of the timer."""
 
     class OnTimerContext(ReadOnlyContext, ABC):
-        """``timestamp`` is the time the timer was set for."""
+        """The context of ``on_timer``; ``timestamp`` is the time of the timer."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
@@ -479,26 +482,26 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
 
         @abstractmethod
         def get_current_key(self) -> Any:
-            """The key of the record, or of the timer."""
+            """Return the key of the record, or of the timer."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Iterable[Any] | None:
-        """A record of the keyed stream. Yield as in a ``ProcessFunction``."""
+        """Return a record of the keyed stream. Yield as in a ``ProcessFunction``."""
 
     @abstractmethod
     def process_broadcast_element(self, value: Any, ctx: KeyedBroadcastProcessFunction.Context) -> Iterable[Any] | None:
-        """A broadcast record: every subtask gets it, and has to make the same changes of the state. There is no current key."""
+        """Handle a broadcast record. Every subtask gets it and must make the same changes of the state. There is no current key."""
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[Any] | None:
-        """A timer fired, with the broadcast state to read. Yield as in ``process_element``."""
+        """Handle a timer, with the broadcast state for reading. Yield as in ``process_element``."""
 
 
 class FunctionInitializationContext(ABC):
-    """What ``CheckpointedFunction.initialize_state`` gets."""
+    """The argument of ``CheckpointedFunction.initialize_state``."""
 
     @abstractmethod
     def is_restored(self) -> bool:
-        """Whether there is something to take over: False only before the first round of a new job."""
+        """Return whether there is state to restore: False only before the first round of a new job."""
 
     @abstractmethod
     def get_operator_state_store(self) -> OperatorStateStore:
@@ -510,11 +513,11 @@ class FunctionInitializationContext(ABC):
 
 
 class FunctionSnapshotContext(ABC):
-    """What ``CheckpointedFunction.snapshot_state`` gets."""
+    """The argument of ``CheckpointedFunction.snapshot_state``."""
 
     @abstractmethod
     def get_checkpoint_id(self) -> int | None:
-        """Of the checkpoint that the round is for; None: every round is a snapshot, not every one becomes a checkpoint."""
+        """Return the id of the round's checkpoint; None if the round has none: not every snapshot becomes a checkpoint."""
 
     @abstractmethod
     def get_checkpoint_timestamp(self) -> int:
@@ -524,7 +527,7 @@ class FunctionSnapshotContext(ABC):
 class SinkFunction(Function):
     """A simple way to write a sink, without any guarantee of its own: after a failure records are sent again.
 
-    ``open`` and ``close`` are called around each round (and attempt), so what the function buffers is out when the round is
+    ``open`` and ``close`` are called around each round (and attempt), so the function writes its buffers before the round is
     acknowledged. For exactly-once output use ``TwoPhaseCommitSinkFunction`` or a ``Sink``.
     """
 

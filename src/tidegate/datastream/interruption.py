@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a program executes: the driver ends in order, and the job can go on later."""
+"""Ctrl-C and SIGTERM while a program executes: the driver ends in order, and the job can continue later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from tidegate.base.errors import TidegateError
-from tidegate.base.signals import end_after, end_at_once
+from tidegate.base.process import end_after, end_at_once
 from tidegate.common.job_client import RunningJob
 from tidegate.common.job_execution_result import JobExecutionResult
 
@@ -19,20 +19,20 @@ _DEFAULTS: dict[int, tuple[Any, ...]] = {
     signal.SIGINT: (signal.default_int_handler,),
     signal.SIGTERM: (signal.SIG_DFL, end_at_once),
 }
-"""Handlers we may stand in for. One of the user's own stays, and so does a signal that is ignored."""
+"""Handlers that we may replace. The user's own handler stays, and so does an ignored signal."""
 START_S, END_S = 10.0, 60.0
 """How long after a SIGTERM a job may take to start, and then to end in order. A system that does not answer, Spark that does not
-start or a function that hangs could take for ever. Past that the process ends as by a kill, by which nothing is lost."""
+start or a hanging function could take for ever. After that time the process ends as by a kill, which loses nothing."""
 
 
 class Interruption:
-    """The first signal suspends the job, the second finds the handlers as they were before and ends at once.
+    """Suspend the job at the first signal. The second signal finds the original handlers and ends the process at once.
 
-    Python calls handlers in the main thread only, and lets only it set them: elsewhere this does nothing, and what somebody
-    else raises in the waiting thread (a notebook, a handler of the user's) counts as the first signal.
+    Python calls and sets handlers only in the main thread. In other threads this does nothing, and an exception that other code
+    raises in the waiting thread (a notebook, the user's handler) counts as the first signal.
 
-    While the job is being started a signal waits: the lease is claimed and what was restored is committed there, and code that
-    was left at any line could not say what it holds. Nobody sends a second SIGTERM, so after the first the time is limited.
+    While the job starts, a signal waits: the start claims the lease and commits restored output, and an interruption at any line
+    would leave its state unknown. Usually there is no second SIGTERM, so after the first the time is limited.
     """
 
     def __init__(self) -> None:
@@ -52,10 +52,10 @@ class Interruption:
         self._restore()
         self._end_within(None)
         if self._received is not None and (error is None or isinstance(error, Exception)):
-            raise _ending(self._received) from error  # it came before or behind the wait
+            raise _ending(self._received) from error  # the signal came before or after the wait
 
     def result_of(self, job: RunningJob) -> JobExecutionResult:
-        """Wait for the job; KeyboardInterrupt or SystemExit when it was interrupted and has come to its end."""
+        """Wait for the job. Raise KeyboardInterrupt or SystemExit when it was interrupted and has ended."""
         try:
             self._waiting = True
             if self._received is not None:
@@ -76,7 +76,7 @@ class Interruption:
         self._end_within(START_S)
 
     def _end_within(self, seconds: float | None) -> None:
-        """After a SIGTERM. None: it has ended."""
+        """Limit the time after a SIGTERM; None: the job has ended."""
         if self._limit is not None:
             self._limit.cancel()
         if seconds is not None and self._received == signal.SIGTERM:
@@ -90,12 +90,13 @@ class Interruption:
 
 
 def _ending(number: int) -> KeyboardInterrupt | SystemExit:
-    """What a process ends with that gets the signal: Python's own for Ctrl-C; the status a shell shows for the other."""
+    """Return the exception that ends the process: KeyboardInterrupt for Ctrl-C; else SystemExit with the status that a shell
+    shows."""
     return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def _after(job: RunningJob, ending: KeyboardInterrupt | SystemExit) -> KeyboardInterrupt | SystemExit:
-    """The job is suspended; the same ending, with what became of the job for whoever shows it."""
+    """Suspend the job, wait for its end, and return the exception with the outcome of the job as its text."""
     log.warning("job %s: interrupted, it ends in order; a second interrupt ends it at once", job.job_id)
     job.suspend()
     try:
@@ -105,5 +106,5 @@ def _after(job: RunningJob, ending: KeyboardInterrupt | SystemExit) -> KeyboardI
         text = str(outcome)
     if isinstance(ending, KeyboardInterrupt):
         return KeyboardInterrupt(text)
-    log.warning("%s", text)  # the code of a SystemExit has no room for it
+    log.warning("%s", text)  # a SystemExit has no text
     return ending

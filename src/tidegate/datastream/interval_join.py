@@ -1,4 +1,4 @@
-"""Interval joins: Java's shape, spelled as PyFlink would (which has none)."""
+"""Interval joins: Java's API in PyFlink's spelling (PyFlink has none)."""
 
 from __future__ import annotations
 
@@ -20,41 +20,46 @@ from tidegate.operators.loop.ownership import is_immutable
 
 
 class IntervalJoin:
-    """What ``interval_join`` returns: say how far apart in time two records may be."""
+    """The result of ``interval_join``; ``between`` sets how far apart in time two records may be."""
 
     def __init__(self, stream1: KeyedStream, stream2: KeyedStream) -> None:
         check_connected("interval_join", stream1, stream2)
         for stream in (stream1, stream2):
             if not isinstance(stream, KeyedStream):
                 raise wrong(
-                    "interval_join", "keyed streams", stream, "call key_by(...) on both, by keys that are to be equal"
+                    "interval_join",
+                    "keyed streams",
+                    stream,
+                    "call key_by(...) on both streams",
                 )
         self._streams = stream1, stream2
 
     def in_event_time(self) -> IntervalJoin:
-        """As it is anyway."""
+        """Use event time: the default."""
         return self
 
     def in_processing_time(self) -> IntervalJoin:
-        """Refused, as in Flink."""
-        raise ProgramError("Interval joins are in event time only", where="interval_join", found="in_processing_time()")
+        """Raise, as in Flink."""
+        raise ProgramError(
+            "Interval joins work in event time only", where="interval_join", found="in_processing_time()"
+        )
 
     def between(self, lower_bound: Time | Duration, upper_bound: Time | Duration) -> IntervalJoined:
-        """A right record joins a left one if it lies from ``lower_bound`` to ``upper_bound`` behind it; either may be negative."""
+        """Join a right record with a left record if it is ``lower_bound`` to ``upper_bound`` later; both may be negative."""
         lower, upper = _millis(lower_bound), _millis(upper_bound)
         if lower > upper:
             raise ProgramError(
-                "The lower bound of an interval join is not above the upper one",
+                "The lower bound of the interval join is above the upper bound",
                 where="between",
                 found=f"{lower} ms and {upper} ms",
-                cure="swap them; a right record before the left one has a negative bound",
+                cure="swap the bounds; a right record before the left record has a negative bound",
             )
         return IntervalJoined(*self._streams, lower, upper)
 
 
 @dataclass(frozen=True)
 class IntervalJoined:
-    """What ``between`` returns. Its methods give a new one."""
+    """The result of ``between``. Its methods return a new object."""
 
     _left: KeyedStream
     _right: KeyedStream
@@ -64,33 +69,33 @@ class IntervalJoined:
     _right_late: OutputTag | None = None
 
     def lower_bound_exclusive(self) -> IntervalJoined:
-        """Without the lower bound itself."""
+        """Exclude the lower bound itself."""
         return replace(self, _lower=self._lower + 1)
 
     def upper_bound_exclusive(self) -> IntervalJoined:
-        """Without the upper bound itself."""
+        """Exclude the upper bound itself."""
         return replace(self, _upper=self._upper - 1)
 
     def side_output_left_late_data(self, output_tag: OutputTag) -> IntervalJoined:
-        """Where left records go that come behind the watermark. Without: nowhere."""
+        """Send late left records to this side output. Without it they are dropped."""
         return replace(self, _left_late=_expect_tag("side_output_left_late_data", output_tag))
 
     def side_output_right_late_data(self, output_tag: OutputTag) -> IntervalJoined:
-        """Where right records go that come behind the watermark. Without: nowhere."""
+        """Send late right records to this side output. Without it they are dropped."""
         return replace(self, _right_late=_expect_tag("side_output_right_late_data", output_tag))
 
     def process(
         self, process_join_function: ProcessJoinFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
-        """Called for every pair; what it emits has the later one of the two times."""
+        """Call the function for every pair. Emitted records have the later of the two times."""
         expect_object("process of an interval join", process_join_function, ProcessJoinFunction)
         expect_type("process", output_type)
         if self._lower > self._upper:
             raise ProgramError(
-                "An interval join needs an interval with something in it",
+                "The interval of the interval join is empty",
                 where="interval_join",
-                found=f"from {self._lower} to {self._upper} ms, exclusive bounds taken off",
-                cure="make it wider, or leave its bounds in it",
+                found=f"from {self._lower} to {self._upper} ms, without exclusive bounds",
+                cure="make the interval wider, or include its bounds",
             )
         function = typed(TypedJoin, process_join_function, output_type)
         left_late, right_late = (None if tag is None else tag.tag_id for tag in (self._left_late, self._right_late))

@@ -1,6 +1,6 @@
 """Window join and co-group of two streams: Java's ``join(...).where(...).equal_to(...).window(...)``, in PyFlink's spelling.
 
-Both streams become one, in which every record says where it comes from; its windows are those of any keyed stream.
+Both streams become one keyed stream, in which every record is tagged with its origin, with the usual windows.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.functions import KeySelector
-from tidegate.datastream.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
 from tidegate.datastream.selectors import key_callable
 from tidegate.datastream.stream import DataStream, expect_type
-from tidegate.datastream.window_functions import WindowFunction
+from tidegate.datastream.window_functions import CoGroupFunction, FlatJoinFunction, JoinFunction, WindowFunction
 from tidegate.datastream.windowed_stream import WindowedStream
 from tidegate.operators.contracts.functions import FunctionWrapper
 from tidegate.operators.windows.assigner import WindowAssigner
@@ -28,7 +27,7 @@ Windows = TypeVar("Windows", bound="_TwoWindowed")
 
 
 class _TwoStreams(Generic[Windows]):
-    """Two streams, and the keys by which their records belong together as soon as both are known."""
+    """Two streams, and the selectors of their keys."""
 
     _method: str
     _windows: type[Windows]
@@ -37,27 +36,27 @@ class _TwoStreams(Generic[Windows]):
         if not isinstance(second, DataStream):
             raise wrong(self._method, "a stream", second, "pass a DataStream object")
         if first.get_execution_environment() is not second.get_execution_environment():
-            raise ProgramError("Streams that are joined belong to one environment", where=self._method)
+            raise ProgramError("The joined streams belong to different environments", where=self._method)
         self._first, self._second = first, second
         self._selectors: list[Callable[[Any], Any]] = []
         self._key_type: TypeInformation | None = None
 
     def where(self, key_selector: Selector, key_type: TypeInformation | None = None) -> Self:
-        """The key of the first stream's records."""
+        """Return the key of the first stream's records."""
         expect_type("where", key_type)
         self._selectors, self._key_type = [key_callable("where", key_selector)], key_type
         return self
 
     def equal_to(self, key_selector: Selector) -> Self:
-        """The key of the second stream's records. Keys are equal if their bytes are: give ``where`` a type if in doubt."""
+        """Return the key of the second stream's records. Keys are equal if their bytes are: give ``where`` a type if in doubt."""
         self._expect(1, "where(...) comes before equal_to(...)")
         self._selectors.append(key_callable("equal_to", key_selector))
         return self
 
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> Windows:
-        """Windows that the records of both streams are put into."""
+        """Put the records of both streams into windows."""
         self._expect(2, "where(...) and equal_to(...) come before window(...)")
-        # a copy of each map's own: what it makes nobody else has
+        # each map has its own copy, so nobody else has its results
         both = self._first.map(_from_first).union(self._second.map(_from_second))
         keyed = both.key_by(_KeyOfEither(*self._selectors), self._key_type)
         return self._windows(WindowedStream(keyed, window_assigner))
@@ -69,18 +68,18 @@ class _TwoStreams(Generic[Windows]):
 
 
 class _TwoWindowed:
-    """The windows of two streams while they are described."""
+    """The windows of two streams, before their function is set."""
 
     def __init__(self, windows: WindowedStream) -> None:
         self._windowed = windows
 
     def trigger(self, trigger: Trigger[Any, Any]) -> Self:
-        """When windows fire. It sees records as pairs: 0 or 1 for the stream, and the record."""
+        """Set when windows fire. The trigger sees records as pairs: 0 or 1 for the stream, and the record."""
         self._windowed.trigger(trigger)
         return self
 
     def evictor(self, evictor: Evictor[Any, Any]) -> Self:
-        """What leaves a window. It sees records as pairs: 0 or 1 for the stream, and the record."""
+        """Set which records leave a window. The evictor sees records as pairs: 0 or 1 for the stream, and the record."""
         self._windowed.evictor(evictor)
         return self
 
@@ -90,10 +89,10 @@ class _TwoWindowed:
 
 
 class WindowedJoin(_TwoWindowed):
-    """What ``JoinedStreams.window`` returns."""
+    """The result of ``JoinedStreams.window``."""
 
     def apply(self, function: Any, output_type: TypeInformation | None = None) -> DataStream:
-        """A JoinFunction, a FlatJoinFunction, or a callable of two records that returns one: for each pair of a window."""
+        """Call a JoinFunction, a FlatJoinFunction, or a callable of two records that returns one, for each pair of a window."""
         if isinstance(function, type) or not (
             isinstance(function, JoinFunction | FlatJoinFunction) or callable(function)
         ):
@@ -103,7 +102,7 @@ class WindowedJoin(_TwoWindowed):
 
 
 class WindowedCoGroup(_TwoWindowed):
-    """What ``CoGroupedStreams.window`` returns."""
+    """The result of ``CoGroupedStreams.window``."""
 
     def apply(self, function: CoGroupFunction, output_type: TypeInformation | None = None) -> DataStream:
         if not isinstance(function, CoGroupFunction):
@@ -114,13 +113,13 @@ class WindowedCoGroup(_TwoWindowed):
 
 
 class JoinedStreams(_TwoStreams[WindowedJoin]):
-    """What ``DataStream.join`` returns: pairs of records with the same key in the same window."""
+    """The result of ``DataStream.join``: pairs of records with the same key in the same window."""
 
     _method, _windows = "join", WindowedJoin
 
 
 class CoGroupedStreams(_TwoStreams[WindowedCoGroup]):
-    """What ``DataStream.co_group`` returns: the records of both streams with the same key in the same window."""
+    """The result of ``DataStream.co_group``: the records of both streams with the same key in the same window."""
 
     _method, _windows = "co_group", WindowedCoGroup
 

@@ -1,4 +1,4 @@
-"""KeyedStream: a stream whose records are partitioned by key, so that what reads it has state per key."""
+"""KeyedStream: a stream whose records are partitioned by key, so that its readers have state per key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class KeyedStream(DataStream):
-    """What ``key_by`` returns. It is no operator: it has neither name nor uid, and its partitioning is its nature.
+    """The result of ``key_by``. It is not an operator: it has neither name nor uid, and its partitioning cannot change.
 
     ``map``, ``flat_map`` and ``filter`` with a function object may use keyed state too.
     """
@@ -56,7 +56,7 @@ class KeyedStream(DataStream):
     def process(  # type: ignore[override]
         self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
-        """Records with the state and the timers of their key."""
+        """Process records with the state and the timers of their key."""
         if not isinstance(func, KeyedProcessFunction):
             raise wrong(
                 "process of a keyed stream", "a KeyedProcessFunction object", func, "extend KeyedProcessFunction"
@@ -64,28 +64,28 @@ class KeyedStream(DataStream):
         return self._then("KEYED PROCESS", ProcessSpec(typed(TypedProcess, func, output_type)), output_type)
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
-        """A rolling reduction per key: every record emits the new one."""
+        """Reduce the records of a key: every record emits the new reduction."""
         function = typed(TypedReduce, expect_function("reduce", func, ReduceFunction), self._type)
         return self._reduced(function)
 
     def sum(self, position_to_sum: Field = 0) -> DataStream:
-        """The sum of a field so far; the other fields are those of the key's first record."""
+        """Emit the sum of a field so far; the other fields are those of the key's first record."""
         return self._accumulate(KeyedStream.AccumulateType.SUM, position_to_sum)
 
     def min(self, position_to_min: Field = 0) -> DataStream:
-        """The least value of a field so far; the other fields are those of the key's first record."""
+        """Emit the least value of a field so far; the other fields are those of the key's first record."""
         return self._accumulate(KeyedStream.AccumulateType.MIN, position_to_min)
 
     def max(self, position_to_max: Field = 0) -> DataStream:
-        """The greatest value of a field so far; the other fields are those of the key's first record."""
+        """Emit the greatest value of a field so far; the other fields are those of the key's first record."""
         return self._accumulate(KeyedStream.AccumulateType.MAX, position_to_max)
 
     def min_by(self, position_to_min_by: Field = 0) -> DataStream:
-        """The record with the least value of a field so far; of several the first."""
+        """Emit the record with the least value of a field so far; of several the first."""
         return self._accumulate(KeyedStream.AccumulateType.MIN_BY, position_to_min_by)
 
     def max_by(self, position_to_max_by: Field = 0) -> DataStream:
-        """The record with the greatest value of a field so far; of several the first."""
+        """Emit the record with the greatest value of a field so far; of several the first."""
         return self._accumulate(KeyedStream.AccumulateType.MAX_BY, position_to_max_by)
 
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
@@ -93,7 +93,7 @@ class KeyedStream(DataStream):
         return WindowedStream(self, window_assigner)
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream:
-        """Windows of so many records of a key; with a slide another one starts every so many records."""
+        """Make windows of ``size`` records of a key; with ``slide`` a new window starts after that many records."""
         if slide == 0:
             return WindowedStream(self, CountTumblingWindowAssigner(size))
         return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
@@ -101,15 +101,14 @@ class KeyedStream(DataStream):
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: TypeInformation | None = None
     ) -> KeyedStream:
-        """Another key instead of this one."""
+        """Replace the key by another key."""
         return self._origin_stream.key_by(key_selector, key_type)
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator | list[Any]:
-        """As of any stream; each record comes as a ``Row`` of its key, ``f0``, and itself, ``f1``, as in PyFlink.
-
-        Nothing is sent by key for that: records of one subtask stay in their order.
+        """Send the records to a sink, each as a ``Row`` of its key, ``f0``, and itself, ``f1``, as in PyFlink. They are not
+        shuffled by key: records of one subtask keep their order.
         """
         origin, (keyed, *_) = self._origin_stream, self._inputs
         assert keyed.partitioning is not None
@@ -122,13 +121,13 @@ class KeyedStream(DataStream):
         return pairs.execute_and_collect(job_execution_name, limit)
 
     def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
-        """Pairs of records of two keyed streams, with the same key, whose times lie close to each other (Java's API)."""
+        """Join records of two keyed streams with the same key whose times are close to each other (Java's API)."""
         from tidegate.datastream.interval_join import IntervalJoin  # it makes streams
 
         return IntervalJoin(self, other_stream)
 
     def broadcast(self, *args: Any) -> NoReturn:
-        """Refused: its partitioning is its key."""
+        """Raise: the key defines the partitioning."""
         self._shipped(Partitioning(Ship.BROADCAST))
 
     def _accumulate(self, kind: AccumulateType, field: Field) -> DataStream:
@@ -146,17 +145,17 @@ class KeyedStream(DataStream):
 
     def _operator(self, method: str) -> Transformation:
         raise ProgramError(
-            f"{method}() belongs to an operator, and key_by() is none",
+            f"{method}() is called on key_by(), which is not an operator",
             where="KeyedStream",
             cure=f"call {method}() before key_by(), or on the stream the next operator returns",
         )
 
     def _shipped(self, partitioning: Partitioning) -> NoReturn:
         raise ProgramError(
-            "The partitioning of a keyed stream is its key",
+            "A keyed stream cannot be partitioned in another way",
             where="KeyedStream",
             found=partitioning.ship.name.lower(),
-            cure="partition before key_by(), or behind the next operator",
+            cure="partition before key_by(), or after the next operator",
         )
 
 

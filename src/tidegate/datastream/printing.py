@@ -1,4 +1,4 @@
-"""Records of a declared type as the lines Flink prints: its values are Java's there, and Java writes them its own way."""
+"""Records of a declared type in the form that Flink prints: Java's texts of Java's values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from tidegate.common.conversion import Conversion, changes
-from tidegate.common.java_numbers import double_text, float_text
+from tidegate.common.scalar_conversion import double_text, float_text
 from tidegate.common.serialization import LineEncoder
 from tidegate.common.typeinfo import (
     BasicTypeInfo,
@@ -28,11 +28,11 @@ _SAME_AS_STR = frozenset(["STRING", "CHAR", "BYTE", "SHORT", "INT", "LONG", "BIG
 
 
 def formatter(info: TypeInformation) -> Callable[[Any], str] | None:
-    """What makes the text of a record of the type that is printed; None where ``str`` does."""
+    """Return the function that makes the printed text of a record; None where ``str`` does."""
     if isinstance(info, RowTypeInfo):
         return row_text
     text = _java_formatter(info)
-    # with the text they leave Python in Flink: what only refuses is looked at here
+    # printing is where records leave Python in Flink, so types that only check are applied here
     return text if text is None or changes(info) else partial(_text_of_declared, Conversion(info), text)
 
 
@@ -47,7 +47,7 @@ def _java_formatter(info: TypeInformation) -> Callable[[Any], str] | None:
 
 
 def as_written_by_flink(sink: Any, info: TypeInformation) -> Any:
-    """A file sink that writes the text of a record writes Java's."""
+    """Return the sink that writes Java's texts, for a file sink of texts."""
     text = _java_formatter(info)
     if text is None or not isinstance(sink, FileSink) or type(sink.settings.encoder) is not LineEncoder:
         return sink
@@ -69,12 +69,13 @@ class JavaLineEncoder(LineEncoder):
 
 
 def row_text(row: Row) -> str:
-    """PyFlink's text of a row that is printed, with its fields as Python writes them: ``+I[a,None]``."""
+    """Return PyFlink's printed text of a row, with its fields in Python's form: ``+I[a,None]``."""
     return f"{row.get_row_kind()}[{','.join([str(value) for value in row])}]"
 
 
 def java_text(info: TypeInformation, value: Any) -> str:
-    """``toString`` of the Java object a typed value is in Flink: ``true``, ``1.0E20``, ``(a,1)``, ``[1, 2]``, ``{k=1}``."""
+    """Return ``toString`` of the Java object that a typed value is in Flink: ``true``, ``1.0E20``, ``(a,1)``, ``[1, 2]``,
+    ``{k=1}``."""
     if value is None:
         return "null"
     if isinstance(info, TupleTypeInfo):

@@ -1,4 +1,4 @@
-"""Key selectors and partitioners as plain callables, which is what the engine runs."""
+"""Key selectors and partitioners as plain callables, for the engine."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tidegate.datastream.functions import Function, KeySelector, Partitioner
 
 
 def key_callable(method: str, selector: Any) -> Callable[[Any], Any]:
-    """value -> key. What makes the key one of its declared type stands behind it, in the edge (``state/key_types.py``)."""
+    """Return the function value -> key. The edge then converts the key to its declared type (``state/key_types.py``)."""
     return _plain(method, selector, KeySelector, "get_key", "lambda value: value[0]")
 
 
 def partition_callable(method: str, partitioner: Any) -> Callable[[Any, int], int]:
-    """(key, number of partitions) -> index."""
+    """Return the function (key, number of partitions) -> index."""
     return _plain(method, partitioner, Partitioner, "partition", "lambda key, n: hash_of(key) % n")
 
 
 def _plain(method: str, function: Any, base: type[Function], name: str, example: str) -> Callable[..., Any]:
     if isinstance(function, type) and issubclass(function, Function):
-        raise wrong(method, f"a {base.__name__} object", function, f"make one: {function.__name__}()")
+        raise wrong(method, f"a {base.__name__} object", function, f"pass an object: {function.__name__}()")
     bound: Callable[..., Any] | None = getattr(function, name, None)
     if bound is None:
         if not callable(function):
@@ -50,11 +50,11 @@ class OpenedOnFirstUse:
 
 
 class _NowhereContext:
-    """For selectors and partitioners, which run where records leave one operator for another: every question is refused."""
+    """The context of selectors and partitioners, which run between two operators: every call raises."""
 
     def __getattr__(self, name: str) -> Any:
         raise StateAccessError(
-            "A key selector or partitioner has neither state nor a subtask of its own",
+            "A key selector or partitioner has no runtime context",
             where=f"{name}() in open() of a KeySelector or Partitioner",
-            cure="compute what it needs in a map() before, and keep it in the record",
+            cure="compute the value in a map() before, and put it into the record",
         )

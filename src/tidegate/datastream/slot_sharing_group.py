@@ -21,11 +21,11 @@ class MemorySize:
 
     @staticmethod
     def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
-        """So many mebibytes."""
+        """Return this many mebibytes."""
         return MemorySize(mebi_bytes << 20)
 
     def get_bytes(self) -> int:
-        """In bytes."""
+        """Return the value in bytes."""
         return self.bytes_size
 
     def get_kibi_bytes(self) -> int:
@@ -65,11 +65,11 @@ class SlotSharingGroup:
 
     @staticmethod
     def builder(name: str) -> SlotSharingGroup.Builder:
-        """Begin the description of a group."""
+        """Return the builder of a group."""
         return SlotSharingGroup.Builder(name)
 
     def get_name(self) -> str:
-        """The group's name."""
+        """Return the group's name."""
         return self.name
 
     def get_cpu_cores(self) -> float | None:
@@ -106,7 +106,7 @@ class SlotSharingGroup:
         def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
             """Cores of a slot."""
             if cpu_cores <= 0:
-                raise ProgramError("A slot sharing group has more than 0 cores", found=repr(cpu_cores))
+                raise ProgramError("The number of cores of a slot sharing group is not positive", found=repr(cpu_cores))
             self._cpu_cores = cpu_cores
             return self
 
@@ -140,12 +140,12 @@ class SlotSharingGroup:
             return self.set_managed_memory(MemorySize.of_mebi_bytes(managed_memory_mb))
 
         def set_external_resource(self, name: str, value: float) -> SlotSharingGroup.Builder:
-            """The amount of another resource."""
+            """Return the amount of another resource."""
             self._external[name] = value
             return self
 
         def build(self) -> SlotSharingGroup:
-            """The description as it is now."""
+            """Return the group."""
             others = [self._cpu_cores, self._heap, self._off_heap, self._managed, self._external or None]
             if (self._cpu_cores is None or self._heap is None) and any(other is not None for other in others):
                 raise ProgramError(

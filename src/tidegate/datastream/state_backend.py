@@ -29,15 +29,15 @@ class PredefinedOptions(Enum):
 
 
 class StateBackend(ABC):
-    """What ``StreamExecutionEnvironment.set_state_backend`` takes; the same as the key ``state.backend.type``."""
+    """The argument of ``StreamExecutionEnvironment.set_state_backend``, equivalent to the key ``state.backend.type``."""
 
     @property
     @abstractmethod
     def type_name(self) -> str:
-        """The value of ``state.backend.type`` that stands for it."""
+        """The corresponding value of ``state.backend.type``."""
 
     def settings(self) -> dict[Option, Any]:
-        """What it writes into the configuration."""
+        """Return the options that it sets."""
         return {STATE_BACKEND: self.type_name}
 
 
@@ -50,7 +50,7 @@ class HashMapStateBackend(StateBackend):
 
 
 class EmbeddedRocksDBStateBackend(StateBackend):
-    """State in RocksDB on local disks: it need not fit in memory. Its options are the keys ``state.backend.rocksdb.*``."""
+    """State in RocksDB on local disks, which may exceed the memory. Its options are the keys ``state.backend.rocksdb.*``."""
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
         if not isinstance(enable_incremental_checkpointing, bool | None):
@@ -66,27 +66,27 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return "rocksdb"
 
     def is_incremental_checkpoints_enabled(self) -> bool:
-        """Whether checkpoints share files; what the configuration says if the constructor was not told."""
+        """Return whether checkpoints share files; the configuration decides if the constructor got no value."""
         return INCREMENTAL.default if self._incremental is None else self._incremental
 
     def set_db_storage_paths(self, *paths: str) -> None:
-        """The directories of the local stores, over which subtasks are spread; nothing: back to the default."""
+        """Set the directories of the local stores, over which subtasks are distributed; without arguments the default."""
         if not all(isinstance(path, str) and path for path in paths):
             raise wrong("set_db_storage_paths", "paths, or nothing", paths, "set_db_storage_paths('/mnt/ssd')")
         self._paths = list(ROCKSDB_DIR.parse(list(paths)))
 
     def get_db_storage_paths(self) -> list[str]:
-        """What ``set_db_storage_paths`` was told."""
+        """Return the value of ``set_db_storage_paths``."""
         return list(self._paths)
 
     def set_predefined_options(self, options: PredefinedOptions) -> None:
-        """Settings for a kind of disk. Keys ``state.backend.rocksdb.*`` that are set count more."""
+        """Use the settings for a kind of disk. Keys ``state.backend.rocksdb.*`` that are set take precedence."""
         if not isinstance(options, PredefinedOptions):
             raise wrong("set_predefined_options", "a member of PredefinedOptions", options, "FLASH_SSD_OPTIMIZED")
         self._predefined = options
 
     def get_predefined_options(self) -> PredefinedOptions:
-        """What ``set_predefined_options`` was told."""
+        """Return the value of ``set_predefined_options``."""
         return self._predefined or PredefinedOptions.DEFAULT
 
     def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
@@ -97,7 +97,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._transfers = given
 
     def get_number_of_transfer_threads(self) -> int:
-        """What ``set_number_of_transfer_threads`` was told."""
+        """Return the value of ``set_number_of_transfer_threads``."""
         return TRANSFER_THREADS.default if self._transfers is None else self._transfers
 
     def settings(self) -> dict[Option, Any]:

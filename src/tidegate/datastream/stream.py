@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import ProgramError
 from tidegate.base.ids import new_token
+from tidegate.base.pickling import pickled
 from tidegate.base.user_code import calling_line
 from tidegate.common.conversion import converter
 from tidegate.common.execution_config import ExecutionConfig
@@ -22,7 +23,6 @@ from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, T
 from tidegate.connectors.values.sinks import CollectSink, PrintSink, collected
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.base import SupportsPreprocessing
-from tidegate.datastream.freezing import pickled
 from tidegate.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 class DataStream(StreamOperatorSettings):
-    """The records of one operator, of a side output, or of several united; maybe with a partitioning for what reads them."""
+    """The records of one operator, of a side output, or of a union, maybe with a partitioning for the readers."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class DataStream(StreamOperatorSettings):
         inputs: tuple[Input, ...] = (),
         type_info: TypeInformation | None = None,
     ) -> None:
-        """Streams come from the environment and from other streams. ``DataStream(stream)`` is that stream again: PyFlink programs
-        wrap what Java's methods give."""
+        """Copy a stream: PyFlink programs wrap the results of Java's methods. Other streams come from the environment and from
+        streams."""
         self._env: StreamExecutionEnvironment
         self._inputs: tuple[Input, ...]
         self._type: TypeInformation
@@ -74,10 +74,10 @@ class DataStream(StreamOperatorSettings):
         else:
             self._env, self._inputs, self._type = env, inputs, type_info or Types.PICKLED_BYTE_ARRAY()
 
-    # -- what it is
+    # -- properties
 
     def get_type(self) -> TypeInformation:
-        """The declared type of its records; pickled bytes if none was declared."""
+        """Return the declared type of its records; pickled bytes if none was declared."""
         return self._type
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
@@ -91,23 +91,23 @@ class DataStream(StreamOperatorSettings):
     # -- operators
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: TypeInformation | None = None) -> DataStream:
-        """One record out for each record in."""
+        """Emit one record for each record."""
         function = typed(TypedMap, expect_function("map", func, MapFunction), output_type)
         return self._then("Map", MapSpec(function), output_type)
 
     def flat_map(
         self, func: Callable[[Any], Any] | FlatMapFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
-        """Any number of records out for each record in."""
+        """Emit any number of records for each record."""
         function = typed(TypedFlatMap, expect_function("flat_map", func, FlatMapFunction), output_type)
         return self._then("FlatMap", FlatMapSpec(function), output_type)
 
     def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
-        """Keep the records the function is true for."""
+        """Keep the records for which the function returns True."""
         return self._then("Filter", FilterSpec(expect_function("filter", func, FilterFunction)), self._type)
 
     def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> DataStream:
-        """Records, timestamps, watermark, side outputs. State and timers need a keyed stream."""
+        """Process records with timestamps, watermark and side outputs. State and timers need a keyed stream."""
         if isinstance(func, KeyedProcessFunction):
             raise wrong("process of a stream without key", "a ProcessFunction", func, "call key_by(...) first")
         if isinstance(func, type) or not hasattr(func, "process_element"):
@@ -115,23 +115,25 @@ class DataStream(StreamOperatorSettings):
         return self._then("PROCESS", ProcessSpec(typed(TypedProcess, func, output_type)), output_type)
 
     def project(self, *field_indexes: int) -> DataStream:
-        """Some fields of a tuple stream, in the given order."""
+        """Select fields of a tuple stream, in the given order."""
         if not isinstance(self._type, TupleTypeInfo):
             raise ProgramError(
-                "Only streams of a tuple type can be projected",
+                "A stream without a tuple type cannot be projected",
                 where="project",
                 found=f"the type {self._type}",
-                cure="declare it, for example output_type=Types.TUPLE([Types.STRING(), Types.INT()])",
+                cure="declare a tuple type, for example output_type=Types.TUPLE([Types.STRING(), Types.INT()])",
             )
         types = self._type.get_field_types()
         for index in field_indexes:
             if not 0 <= expect_int("project", index, "positions from 0") < len(types):
-                raise ProgramError("project takes positions of the tuple", found=f"{index} of {self._type}")
+                raise ProgramError(
+                    "project names a position that the tuple does not have", found=f"{index} of {self._type}"
+                )
         spec = MapSpec(lambda value: tuple([value[index] for index in field_indexes]))
         return self._then("Projection", spec, Types.TUPLE([types[index] for index in field_indexes]))
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
-        """Event time starts here; timestamps and watermarks from before are replaced."""
+        """Assign timestamps and watermarks, and replace those from upstream."""
         expect_strategy("assign_timestamps_and_watermarks", watermark_strategy)
         if watermark_strategy.alignment_group is not None:
             warnings.warn(
@@ -140,7 +142,7 @@ class DataStream(StreamOperatorSettings):
         return self._then("Timestamps/Watermarks", TimestampsSpec(watermark_strategy), self._type)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
-        """The records this stream's operator emits with the tag."""
+        """Return the records that this stream's operator emits with the tag."""
         if not isinstance(output_tag, OutputTag):
             raise wrong("get_side_output", "an OutputTag", output_tag, 'OutputTag("late", Types.STRING())')
         operator = self._operator("get_side_output")
@@ -150,37 +152,38 @@ class DataStream(StreamOperatorSettings):
         return side.map(lambda value: value, output_tag.type_info)
 
     def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
-        """Windows over all records, whatever their key: in one subtask."""
+        """Put all records into windows, whatever their key, in one subtask."""
         from tidegate.datastream.windowed_stream import AllWindowedStream  # it makes streams of this class
 
         return AllWindowedStream(self, window_assigner)
 
     def join(self, other: DataStream) -> JoinedStreams:
-        """Pairs of records of two streams, with the same key in the same window: ``.where(key).equal_to(key).window(...)``
+        """Join two streams: pairs of records with the same key in the same window: ``.where(key).equal_to(key).window(...)``
         (Java's)."""
         from tidegate.datastream.joined_streams import JoinedStreams  # it makes streams of this class
 
         return JoinedStreams(self, other)
 
     def co_group(self, other: DataStream) -> CoGroupedStreams:
-        """All records of two streams with the same key in the same window, also where one has none; as ``join`` (Java's)."""
+        """Group the records of two streams with the same key in the same window, also where one stream has none; as ``join``
+        (Java's)."""
         from tidegate.datastream.joined_streams import CoGroupedStreams  # it makes streams of this class
 
         return CoGroupedStreams(self, other)
 
-    # -- where records go
+    # -- partitioning
 
     def union(self, *streams: DataStream) -> DataStream:
-        """This stream and others as one. Records of each keep their order, among each other there is none."""
+        """Unite this stream with others. Records of each stream keep their order; between streams there is no order."""
         for stream in streams:
             if not isinstance(stream, DataStream):
                 raise wrong("union", "streams", stream, "pass DataStream objects")
             if stream._env is not self._env:
-                raise ProgramError("Streams that are united belong to one environment", where="union")
+                raise ProgramError("The united streams belong to different environments", where="union")
             declared = not any(isinstance(of, PickledBytesTypeInfo) for of in (self._type, stream._type))
             if declared and stream._type != self._type:
                 raise ProgramError(
-                    "Streams that are united are of one type",
+                    "The united streams are of different types",
                     where=f"union, {calling_line()}",
                     found=f"{self._described()} and {stream._described()}",
                     cure="declare the same type for both: map(lambda value: value, output_type=Types.STRING())",
@@ -195,7 +198,7 @@ class DataStream(StreamOperatorSettings):
     def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
 
     def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
-        """This stream and another, of records of another type maybe, for functions that tell the two apart and share state."""
+        """Connect this stream with another one, of any type, for a function with a method for each and shared state."""
         from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream  # they make streams
         from tidegate.datastream.connected_streams import ConnectedStreams
 
@@ -206,7 +209,7 @@ class DataStream(StreamOperatorSettings):
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: TypeInformation | None = None
     ) -> KeyedStream:
-        """Partition by key: all records of a key meet in one subtask, and functions behind have state per key."""
+        """Partition by key: all records of a key go to one subtask, and downstream functions have state per key."""
         from tidegate.datastream.keyed_stream import KeyedStream  # it extends this class
 
         expect_type("key_by", key_type)
@@ -215,19 +218,19 @@ class DataStream(StreamOperatorSettings):
         return KeyedStream(self, self._partitioned(keyed))
 
     def rebalance(self) -> DataStream:
-        """Evenly over all subtasks of what follows."""
+        """Distribute records evenly over all downstream subtasks."""
         return self._shipped(Partitioning(Ship.REBALANCE))
 
     def rescale(self) -> DataStream:
-        """Evenly over the subtasks of what follows that are near: each gets records of some subtasks only."""
+        """Distribute records evenly over nearby downstream subtasks: each gets records of some subtasks only."""
         return self._shipped(Partitioning(Ship.RESCALE))
 
     def shuffle(self) -> DataStream:
-        """At random."""
+        """Distribute records at random."""
         return self._shipped(Partitioning(Ship.SHUFFLE))
 
     def forward(self) -> DataStream:
-        """From each subtask to the same one of what follows, which has the same parallelism."""
+        """Send records of each subtask to the downstream subtask of the same number, at the same parallelism."""
         return self._shipped(Partitioning(Ship.FORWARD))
 
     @overload
@@ -245,7 +248,7 @@ class DataStream(StreamOperatorSettings):
         broadcast_state_descriptor: MapStateDescriptor | None = None,
         *other_broadcast_state_descriptors: MapStateDescriptor,
     ) -> DataStream | BroadcastStream:
-        """Every record to every subtask. With descriptors: for a stream to connect to, whose function has these states."""
+        """Send every record to every subtask. With descriptors: for ``connect``, whose function then has these states."""
         from tidegate.datastream.broadcast_stream import BroadcastStream  # it makes streams
 
         stream = self._shipped(Partitioning(Ship.BROADCAST))
@@ -254,22 +257,22 @@ class DataStream(StreamOperatorSettings):
         return BroadcastStream(stream, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
     def global_(self) -> DataStream:
-        """Everything to the first subtask (Java's ``global``, a reserved word here)."""
+        """Send all records to the first subtask (Java's ``global``, a reserved word here)."""
         return self._shipped(Partitioning(Ship.GLOBAL))
 
     def partition_custom(
         self, partitioner: Callable[[Any, int], int] | Partitioner, key_selector: Callable[[Any], Any] | KeySelector
     ) -> DataStream:
-        """To the subtask ``partitioner(key, n)`` says. What follows is not keyed."""
+        """Send each record to the subtask ``partitioner(key, n)``. The result is not keyed."""
         selector = key_callable("partition_custom", key_selector)
         index = partition_callable("partition_custom", partitioner)
         fixed = pickled((selector, index))
         return self._shipped(Partitioning(Ship.CUSTOM, selector=selector, partitioner=index, pickled=fixed))
 
     def interval_join(self, other_stream: Any) -> Any:
-        """Of keyed streams only."""
+        """Raise: only keyed streams have interval joins."""
         raise ProgramError(
-            "Records of an interval join meet by key",
+            "An interval join needs keyed streams",
             where="interval_join",
             found="a stream without key",
             cure="call key_by(...) on both streams first",
@@ -278,7 +281,7 @@ class DataStream(StreamOperatorSettings):
     # -- sinks
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
-        """Hand every record to the sink."""
+        """Send every record to the sink."""
         if not isinstance(sink, Sink):
             raise wrong("sink_to", "a Sink", sink, "for a SinkFunction use add_sink")
         transformer = sink.get_transformer() if isinstance(sink, SupportsPreprocessing) else None
@@ -288,8 +291,8 @@ class DataStream(StreamOperatorSettings):
     def add_sink(
         self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | AddedSink | Callable[[Any], Any]
     ) -> DataStreamSink:
-        """A SinkFunction, a TwoPhaseCommitSinkFunction, a sink that PyFlink has as a SinkFunction (StreamingFileSink, JdbcSink,
-        FlinkKafkaProducer), or a callable that takes a record."""
+        """Send every record to a SinkFunction, a TwoPhaseCommitSinkFunction, a sink that PyFlink has as a SinkFunction
+        (StreamingFileSink, JdbcSink, FlinkKafkaProducer), or a callable that takes a record."""
         if isinstance(sink_func, AddedSink):
             return self._sink("Unnamed", sink_func)
         if isinstance(sink_func, TwoPhaseCommitSinkFunction):
@@ -300,13 +303,13 @@ class DataStream(StreamOperatorSettings):
         return self._sink("Unnamed", FunctionSink(sink_func))
 
     def for_each_checkpoint(self, function: Callable[[Any, int], Any], *, idempotent: bool = False) -> DataStreamSink:
-        """``function(dataframe, checkpoint_id)`` is called on the driver when a checkpoint is complete, with the records that came
-        since the last one as a Spark DataFrame, for any writer. After a crash it may be called again with the same id and the same
-        records; ``idempotent`` says that it then changes nothing."""
+        """Call ``function(dataframe, checkpoint_id)`` on the driver for each completed checkpoint, with the records since the
+        previous one as a Spark DataFrame. After a crash it may be called again with the same id and records; ``idempotent``: the
+        second call changes nothing."""
         return self._sink("For each checkpoint", for_each_checkpoint(function, self._type, idempotent=idempotent))
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Every record as a line on the standard output of the program, behind the identifier if there is one."""
+        """Print every record as a line on the program's standard output, after the identifier if there is one."""
         text = formatter(self._type)
         stream = self if text is None else self._then("Format", MapSpec(text), Types.STRING())
         return stream._sink("Print to Std. Out", PrintSink(sink_identifier or ""))
@@ -314,18 +317,24 @@ class DataStream(StreamOperatorSettings):
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator | list[Any]:
-        """Run the program and bring this stream's records here: as an iterator, or with a limit as a list of the first ones.
+        """Run the program and return this stream's records: an iterator, or with a limit a list of the first records.
 
         Close the iterator, or use it in a ``with`` statement: an unbounded job runs until then.
         """
         if limit is not None and expect_int("execute_and_collect", limit, "limit=10") < 1:
-            raise ProgramError("The limit of execute_and_collect is at least 1", found=str(limit), cure="limit=10")
+            raise ProgramError(
+                "The limit of execute_and_collect is less than 1", found=str(limit), cure="give for example limit=10"
+            )
         channel = new_token()
         sink = self._sink("Collect", CollectSink(channel))
-        if len(self._inputs) == 1:  # as parallel as what it reads: no shuffle, and the order of one subtask is kept
+        if (
+            len(self._inputs) == 1
+        ):  # the parallelism of its input: no shuffle, and records of one subtask keep their order
             upstream = self._env._transformation(self._inputs[0].upstream)
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
-        values = collected(channel)  # before the start: a job may commit at once, and what nobody waits for is dropped
+        values = collected(
+            channel
+        )  # before the start: a job may commit at once, and records without a reader are dropped
         job = self._env._start(job_execution_name)
         iterator = CloseableIterator(job.collect(channel), job)
         del values
@@ -335,7 +344,8 @@ class DataStream(StreamOperatorSettings):
             return [value for _, value in zip(range(limit), iterator, strict=False)]
 
     def cache(self) -> CachedDataStream:
-        """This stream, computed by the first job that needs it, read from files by later ones of this environment. BATCH mode."""
+        """Cache this stream: the first job that needs it stores its records, and later jobs of this environment read them. BATCH
+        mode only."""
         from tidegate.datastream.cached_stream import cached  # it extends this class
 
         return cached(self)
@@ -346,18 +356,18 @@ class DataStream(StreamOperatorSettings):
         if len(self._inputs) == 1 and self._inputs[0] == Input(self._inputs[0].upstream):
             return self._env._transformation(self._inputs[0].upstream)
         raise ProgramError(
-            f"{method}() belongs to an operator",
-            found="a union, a side output or a partitioning, which is none",
-            cure=f"call {method}() on the stream map(), process() or a source returned, or on what reads this one",
+            f"{method}() is called on a stream that is not an operator",
+            found="a union, a side output or a partitioning",
+            cure=f"call {method}() on the stream that map(), process() or a source returned, or on an operator that reads this one",
         )
 
     def _described(self) -> str:
-        """For messages: the names of its operators, and its type."""
+        """Return its type and the names of its operators, for messages."""
         names = ", ".join(repr(self._env._transformation(i.upstream).name) for i in self._inputs)
         return f"{self._type} of {names}"
 
     def _unkeyed(self) -> tuple[Input, ...]:
-        """What a reader that is not keyed by this stream's key reads. Records of a key stay together all the same."""
+        """Return the stream for readers that do not use this stream's key. Records of a key still stay together."""
         return self._inputs
 
     def _then(self, name: str, spec: OperatorSpec, type_info: TypeInformation | None) -> DataStream:
@@ -386,19 +396,19 @@ class DataStreamSink(OperatorSettings):
 
 
 def expect_function(method: str, function: Any, base: type[Function]) -> Any:
-    """A callable, or an object with the method of ``base`` (its only abstract one)."""
+    """Check for a callable, or an object with the method of ``base`` (its only abstract one)."""
     if isinstance(function, type) and issubclass(function, Function):
-        raise wrong(method, f"a {base.__name__} object", function, f"make one: {function.__name__}()")
+        raise wrong(method, f"a {base.__name__} object", function, f"pass an object: {function.__name__}()")
     (name,) = base.__abstractmethods__
     if not hasattr(function, name) and not callable(function):
         raise wrong(method, f"a {base.__name__} or a callable", function, "pass a function, a lambda or an object")
     called = getattr(function, name, function)
     if iscoroutinefunction(called) or isasyncgenfunction(called):
         raise ProgramError(
-            f"{method} calls its function without an event loop: it is no 'async def'",
+            f"{method} cannot call an 'async def': it has no event loop",
             where=f"{method}, {calling_line()}",
             found=f"async def {getattr(called, '__qualname__', called)}",
-            cure="make it a plain function, or an AsyncFunction for AsyncDataStream.unordered_wait(...)",
+            cure="write a plain function, or an AsyncFunction for AsyncDataStream.unordered_wait(...)",
         )
     return function
 

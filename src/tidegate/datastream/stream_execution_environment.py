@@ -10,6 +10,7 @@ from typing import Any
 
 from tidegate.base.arguments import expect_int, expect_text, wrong
 from tidegate.base.errors import ProgramError
+from tidegate.base.pickling import pickled
 from tidegate.base.user_code import calling_line
 from tidegate.common import global_configuration
 from tidegate.common.configuration import Configuration
@@ -39,13 +40,11 @@ from tidegate.connectors.values.ranges import CollectionSource, records_of
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
-from tidegate.datastream.execution_plan import execution_plan
 from tidegate.datastream.executor import JobHandle, started
 from tidegate.datastream.former import FormerEnvironment
-from tidegate.datastream.freezing import pickled
 from tidegate.datastream.interruption import Interruption
 from tidegate.datastream.job_dependencies import JobDependencies
-from tidegate.datastream.program import build_program
+from tidegate.datastream.program import build_program, execution_plan
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
 from tidegate.datastream.stream import DataStream, expect_strategy, expect_type
@@ -61,8 +60,7 @@ DEFAULT_CHECKPOINT_INTERVAL = 500
 class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
     """Holds the operators of a program as frozen data, and its configuration. Nothing runs before ``execute``.
 
-    Use ``get_execution_environment``: it starts from the configuration file and the command line, and what the program sets
-    comes on top.
+    Use ``get_execution_environment``: it reads the configuration file and the command line. The program's settings override both.
     """
 
     def __init__(self, configuration: Configuration | None = None) -> None:
@@ -78,7 +76,8 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
-        """Defaults < configuration file < ``-D`` < the given configuration < what the program calls."""
+        """Make an environment. Precedence: defaults < configuration file < ``-D`` < the given configuration < the program's
+        calls."""
         environment = StreamExecutionEnvironment(global_configuration.load())
         if configuration is not None:
             environment.configure(configuration)
@@ -94,54 +93,54 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         return self
 
     def get_config(self) -> ExecutionConfig:
-        """The settings of the program: a view of the configuration."""
+        """Return the settings of the program: a view of the configuration."""
         return ExecutionConfig(self._configuration)
 
     def get_checkpoint_config(self) -> CheckpointConfig:
-        """The settings of checkpoints: a view of the configuration."""
+        """Return the settings of checkpoints: a view of the configuration."""
         return CheckpointConfig(self._configuration)
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
-        """Subtasks of every operator added from now on that sets none itself."""
+        """Set the number of subtasks of operators that are added later and set none themselves."""
         self.get_config().set_parallelism(parallelism)
         return self
 
     def get_parallelism(self) -> int:
-        """As configured; else the default local parallelism, which is the number of processors unless set."""
+        """Return the configured parallelism, else the default local parallelism: the number of processors unless set."""
         return int(self._configuration.read(PARALLELISM) or self._default_local_parallelism)
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
-        """The number of key groups, 1 to 32768. State is bound to it: it cannot change after the first start."""
+        """Set the number of key groups, 1 to 32768. State depends on it: it cannot change after the first start."""
         self.get_config().set_max_parallelism(max_parallelism)
         return self
 
     def get_max_parallelism(self) -> int:
-        """The number of key groups; -1 if not set."""
+        """Return the number of key groups; -1 if not set."""
         return self.get_config().get_max_parallelism()
 
     def get_default_local_parallelism(self) -> int:
-        """The number of processors unless set."""
+        """Return the number of processors unless set."""
         return self._default_local_parallelism
 
     def set_default_local_parallelism(self, parallelism: int) -> None:
-        """What ``get_parallelism`` says when nothing is configured."""
+        """Set the result of ``get_parallelism`` without configuration."""
         value = expect_int("set_default_local_parallelism", parallelism, "at least 1")
         self._default_local_parallelism = PARALLELISM.parse(value)
 
     def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> StreamExecutionEnvironment:
-        """Kept, without effect: Spark places tasks."""
+        """Accept the group without effect: Spark places tasks."""
         self._slot_sharing_groups[slot_sharing_group.get_name()] = slot_sharing_group
         return self
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        """STREAMING, BATCH, or AUTOMATIC: batch if all sources are bounded."""
+        """Set STREAMING, BATCH, or AUTOMATIC: batch if all sources are bounded."""
         if not isinstance(execution_mode, RuntimeExecutionMode):
             raise wrong("set_runtime_mode", "a RuntimeExecutionMode", execution_mode, "RuntimeExecutionMode.STREAMING")
         self._configuration.write(RUNTIME_MODE, execution_mode.name)
         return self
 
     def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
-        """The longest time a record waits for a round; 0: a round as soon as there is one, -1: rounds as large as useful."""
+        """Set the longest time a record waits for a round; 0: rounds start at once, -1: rounds are as large as useful."""
         value = expect_int("set_buffer_timeout", timeout_millis, "milliseconds, or -1")
         if value < -1:
             raise ProgramError("set_buffer_timeout takes at least -1", found=str(value), cure="milliseconds, or -1")
@@ -156,20 +155,20 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         return int(self._configuration.read(BUFFER_TIMEOUT)) if enabled else -1
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
-        """Every operator becomes a stage of its own. For debugging: it costs a shuffle each."""
+        """Run every operator as its own stage, for debugging: each costs a shuffle."""
         self._configuration.write(CHAINING, False)
         return self
 
     def is_chaining_enabled(self) -> bool:
-        """Whether operators are fused where they can be."""
+        """Return whether operators are chained where possible."""
         return bool(self._configuration.read(CHAINING))
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
-        """As configured; operators of different maximum parallelism are fused either way."""
+        """Return the configured value; operators of different maximum parallelism are chained in any case."""
         return bool(self._configuration.read(CHAINING_MIXED_MAX))
 
     def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> None:
-        """What happens after a failure (PyFlink 1.x; the keys are ``restart-strategy.*``)."""
+        """Set the restart strategy (PyFlink 1.x; the keys are ``restart-strategy.*``)."""
         if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
             cure = "RestartStrategies.fixed_delay_restart(3, 1000)"
             raise wrong("set_restart_strategy", "a restart strategy", restart_strategy_configuration, cure)
@@ -177,7 +176,7 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
             self._configuration.write(option, value)
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
-        """Where running state lives (PyFlink 1.x; the key is ``state.backend.type``)."""
+        """Set the state backend (PyFlink 1.x; the key is ``state.backend.type``)."""
         if not isinstance(state_backend, StateBackend):
             raise wrong("set_state_backend", "a StateBackend", state_backend, "HashMapStateBackend()")
         for option, value in state_backend.settings().items():
@@ -185,14 +184,14 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         return self
 
     def enable_changelog_state_backend(self, enabled: bool) -> StreamExecutionEnvironment:
-        """Whether checkpoints are a base and the changes since (the key is ``state.changelog.enabled``)."""
+        """Set whether checkpoints are a base and the changes since (the key is ``state.changelog.enabled``)."""
         if not isinstance(enabled, bool):
             raise wrong("enable_changelog_state_backend", "True or False", enabled, "True")
         self._configuration.write(CHANGELOG, enabled)
         return self
 
     def is_changelog_state_backend_enabled(self) -> bool | None:
-        """None if it was never said."""
+        """Return whether the changelog is enabled; None if it was never set."""
         return bool(self._configuration.read(CHANGELOG)) if self._configuration.contains_key(CHANGELOG.key) else None
 
     # -- checkpoints
@@ -200,7 +199,7 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
     def enable_checkpointing(
         self, interval: int | None = None, mode: CheckpointingMode | None = None
     ) -> StreamExecutionEnvironment:
-        """A checkpoint every ``interval`` milliseconds, at least 10."""
+        """Take a checkpoint every ``interval`` milliseconds, at least 10."""
         if interval is None:
             warnings.warn(
                 f"enable_checkpointing() without an interval is deprecated; it means {DEFAULT_CHECKPOINT_INTERVAL} ms",
@@ -214,7 +213,7 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         return self
 
     def get_checkpoint_interval(self) -> int:
-        """In milliseconds; -1 without checkpoints."""
+        """Return the value in milliseconds; -1 without checkpoints."""
         return self.get_checkpoint_config().get_checkpoint_interval()
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
@@ -222,7 +221,7 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         return self.get_checkpoint_config().get_checkpointing_mode()
 
     def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
-        """The same as ``get_checkpointing_mode``."""
+        """Return the same as ``get_checkpointing_mode``."""
         return self.get_checkpointing_mode()
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
@@ -234,21 +233,21 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         return self.get_checkpoint_config().is_force_unaligned_checkpoints()
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
-        """Where savepoints go that name no directory."""
+        """Set the directory of savepoints that name none."""
         self._configuration.write(SAVEPOINT_DIR, directory)
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
-        """None if none is set."""
+        """Return None if none is set."""
         directory: str | None = self._configuration.read(SAVEPOINT_DIR)
         return directory
 
     # -- sources
 
     def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
-        """The values in order, from one subtask, as values of the type: tuples and dicts become rows, integers wrap around.
+        """Emit the values in order, from one subtask, as values of the type: tuples and dicts become rows, integers wrap around.
 
-        Any iterable is read to its end, at once; the values of a numpy array become Python's. Texts, dicts, sets and DataFrames are
+        Any iterable is read completely, at once; values of a numpy array become Python's. Texts, dicts, sets and DataFrames are
         refused (``from_dataframe`` takes those of Spark).
         """
         expect_type("from_collection", type_info)
@@ -264,10 +263,10 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         source_name: str,
         type_info: TypeInformation | None = None,
     ) -> DataStream:
-        """The records of a source, with timestamps and watermarks by the strategy, for each of its splits.
+        """Read a source, with timestamps and watermarks by the strategy for each of its splits.
 
         Records become values of ``type_info`` before the strategy sees them: rows get its names, numbers its class. A record that
-        does not fit fails the job. Without ``type_info`` records stay as the source gives them.
+        does not fit fails the job. Without ``type_info`` the source's records stay unchanged.
         """
         if not isinstance(source, Source):
             raise wrong("from_source", "a Source", source, "for a list use from_collection")
@@ -281,7 +280,7 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
     def add_source(
         self, source_func: AddedSource, source_name: str = "Custom Source", type_info: TypeInformation | None = None
     ) -> DataStream:
-        """The records of a source in the form of former Flink versions: a FlinkKafkaConsumer. Deprecated: use ``from_source``."""
+        """Read a source in the form of former Flink versions: a FlinkKafkaConsumer. Deprecated: use ``from_source``."""
         if not isinstance(source_func, AddedSource):
             raise wrong("add_source", "a FlinkKafkaConsumer", source_func, "for a Source use from_source")
         return self.from_source(source_func, source_func.watermark_strategy, source_name, type_info)
@@ -289,30 +288,29 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
     def socket_text_stream(
         self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0, *, write_ahead: bool = False
     ) -> DataStream:
-        """Lines from a socket, by one subtask, until the sender closes it and ``max_retry`` connections after it (-1: for ever).
-
-        Nobody sends a line twice: what was received and is in no checkpoint is lost with a failure, so the job is at-most-once.
-        ``write_ahead``: lines are logged on checkpoint storage before they are processed, and are read again from there.
+        """Read lines from a socket, in one subtask, until the sender closes it and ``max_retry`` further connections (-1: for
+        ever). Lines are not sent again: a failure loses lines after the latest checkpoint, so the job is at-most-once.
+        ``write_ahead``: lines are logged on checkpoint storage before they are processed, and can be read again there.
         """
         source = SocketSource(hostname, port, delimiter, max_retry, write_ahead=write_ahead)
         return self._source("Socket Stream", SourceSpec(source), Types.STRING()).force_non_parallel()
 
     def from_dataframe(self, frame: Any, type_info: TypeInformation | None = None) -> DataStream:
-        """The rows of a Spark DataFrame, as ``Row`` records; bounded. Spark computes it once, when the job starts for the first
-        time, and its rows are kept with the checkpoints: a failure reads the same ones again."""
+        """Read the rows of a Spark DataFrame as ``Row`` records: a bounded source. Spark computes it once, at the first start of
+        the job, and its rows are stored with the checkpoints: after a failure the job reads the same rows again."""
         expect_type("from_dataframe", type_info)
         spec = SourceSpec(DataFrameSource(frame), declared=_to_convert(type_info))
         return self._source("DataFrame", spec, type_info)
 
     def from_data_source(self, data_source: Any, type_info: TypeInformation | None = None) -> DataStream:
-        """The rows of a Python ``DataSource`` (``pyspark.sql.datasource``) with a stream reader, as ``Row`` records. Its offsets
-        are in the checkpoint."""
+        """Read a Python ``DataSource`` (``pyspark.sql.datasource``) with a stream reader, as ``Row`` records. Checkpoints contain
+        its offsets."""
         expect_type("from_data_source", type_info)
         spec = SourceSpec(StreamReaderSource(data_source), declared=_to_convert(type_info))
         return self._source(type(data_source).__name__, spec, type_info)
 
     def create_input(self, input_format: Any, type_info: TypeInformation | None = None) -> DataStream:
-        """The records of an ``AvroInputFormat``; other sources go through ``from_source``."""
+        """Read an ``AvroInputFormat``; for other sources use ``from_source``."""
         if not isinstance(input_format, AvroInputFormat):
             raise wrong("create_input", "an AvroInputFormat", input_format, "use from_source(...) for other sources")
         return self.from_source(
@@ -324,8 +322,8 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Run the program and wait for its end. Afterwards the environment is empty again.
 
-        Ctrl-C and SIGTERM end the driver in order: the job keeps its checkpoints, and a new start goes on from the latest.
-        JobFailedError: the job failed for good; JobCancelledError: somebody cancelled it.
+        Ctrl-C and SIGTERM end the driver in order: the job keeps its checkpoints, and a new start continues from the latest.
+        Raises JobFailedError if the job failed for good, and JobCancelledError if it was cancelled.
         """
         with Interruption() as interruption:
             job, shown = self._started(job_name, awaited=True)
@@ -339,11 +337,11 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         return JobClient(self._start(job_name))
 
     def get_execution_plan(self) -> str:
-        """The program as JSON; before ``execute``, which empties the environment."""
+        """Return the program as JSON. Call it before ``execute``, which empties the environment."""
         return execution_plan(self._program(None))
 
     def close(self) -> None:
-        """Forget the program that was not executed, and what is cached."""
+        """Discard the program that was not executed, and cached records."""
         self._pending.clear()
         for directory in self._caches.values():
             drop(directory)
@@ -369,7 +367,7 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         return DataStream(self, (Input(operator.id),), type_info)
 
     def _add(self, name: str, spec: OperatorSpec, inputs: tuple[Input, ...], **fields: Any) -> Transformation:
-        """The registry outlives ``execute``: a stream of an earlier program may be read by a later one, as in Flink."""
+        """Add an operator. The registry outlives ``execute``: a later program may read a stream of an earlier one, as in Flink."""
         parallelism = fields.pop("parallelism", self.get_parallelism())
         fixed = pickled(spec) if spec.role is Role.OPERATOR else None  # sources and sinks also live on the driver
         operator = Transformation(
@@ -394,6 +392,6 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
 
 
 def _to_convert(type_info: TypeInformation | None, produced: TypeInformation | None = None) -> TypeInformation | None:
-    """The type that records of a source have to be converted to; None: it takes any object, or is what the source gives."""
+    """Return the type that a source's records are converted to; None if it takes any object, or is the source's own."""
     same = type_info is not None and produced is not None and type_info.describe() == produced.describe()
     return None if same or takes_anything(type_info) else type_info

@@ -1,4 +1,4 @@
-"""TimerService: time and timers as a process function sees them."""
+"""TimerService: time and timers of a process function."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["TimerService"]
 
 
 class TimerService(ABC):
-    """Asked of the context of a process function.
+    """Time and timers, from the context of a process function.
 
     A timer belongs to the current key and exists once per key, time and kind: registering it again changes nothing. Timers
-    are state: they are part of checkpoints. ``on_timer`` is called at least at the given time, never before; timers of one
+    are state: they are part of checkpoints. ``on_timer`` is called at the given time or later, never before; timers of one
     key fire in order of time. Setting or deleting one needs a keyed stream.
     """
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """Milliseconds since 1970 by the clock of the machine that runs the function."""
+        """Return milliseconds since 1970 by the clock of the machine that runs the function."""
 
     @abstractmethod
     def current_watermark(self) -> int:
@@ -25,17 +25,16 @@ class TimerService(ABC):
 
     @abstractmethod
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """``on_timer`` is called for the current key when the clock passes the time. Setting it twice is setting it once."""
+        """Call ``on_timer`` for the current key when the clock passes the time. A duplicate changes nothing."""
 
     @abstractmethod
     def register_event_time_timer(self, timestamp: int) -> None:
-        """``on_timer`` is called for the current key when the watermark passes the time. Setting it twice is setting it
-        once."""
+        """Call ``on_timer`` for the current key when the watermark passes the time. A duplicate changes nothing."""
 
     @abstractmethod
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """A timer that is not there is no error."""
+        """Delete a timer. It may be missing."""
 
     @abstractmethod
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """A timer that is not there is no error."""
+        """Delete a timer. It may be missing."""

@@ -1,4 +1,4 @@
-"""Wrappers that give a function's results what its declared output type promises (see common/conversion.py)."""
+"""Wrappers that convert a function's results to its declared output type (see common/conversion.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Typed(FunctionWrapper):
 
     def __init__(self, function: Any, conversion: Converter) -> None:
         super().__init__(function)
-        self._conversion = conversion  # travels as the type it is of
+        self._conversion = conversion  # pickled as its type
         self._convert = conversion
         self._call: Callable[..., Any] = method_of(function, self._method)
 
@@ -51,7 +51,7 @@ class TypedReduce(_Typed):
 
 
 class TypedProcess(_Typed):
-    """Side outputs have a type of their own and pass as they are."""
+    """Converts all but side outputs, which have their own types."""
 
     def __init__(self, function: Any, conversion: Converter) -> None:
         super().__init__(function, conversion)
@@ -139,7 +139,7 @@ class TypedJoin(FunctionWrapper):
 
 
 def converted(results: Iterable[Any] | None, convert: Converter) -> Iterator[Any]:
-    """What a process function emits, as its type. Side outputs have a type of their own."""
+    """Convert the records of a process function. Side outputs have their own types."""
     for result in results or ():
         tagged = isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], OutputTag)
         yield result if tagged else convert(result)
@@ -155,11 +155,11 @@ class TypedAsync(_Typed):
         return self._each(self.wrapped.timeout(value))
 
     def _each(self, results: Any) -> Any:
-        """What is no list is refused by the operator."""
+        """The operator refuses a result that is not a list."""
         return list(map(self._convert, results)) if isinstance(results, list | tuple) else results
 
 
 def typed(wrapper: Callable[[Any, Converter], Any], function: Any, info: TypeInformation | None) -> Any:
-    """The function itself where there is nothing to convert, so that it costs nothing."""
+    """Return the function itself if there is nothing to convert, so that it costs nothing."""
     convert = converter(info)
     return function if convert is None else wrapper(function, convert)

@@ -1,4 +1,4 @@
-"""What sources may implement beside their protocol."""
+"""An optional interface of sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The classes window functions extend. What holds for all functions stands in ``functions.py``."""
+"""The classes that functions of windows and of window joins extend. ``functions.py`` has the contract of all functions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class WindowFunction(FunctionObject, ABC):
 
     @abstractmethod
     def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
-        """Called for a key whenever a window fires: yield results. ``inputs``: the records in it, in the order in which they came;
-        behind ``reduce`` or ``aggregate`` the one result."""
+        """Yield results. Called for a key whenever a window fires. ``inputs``: its records in the order of arrival; after
+        ``reduce`` or ``aggregate`` the one result."""
 
 
 class AllWindowFunction(FunctionObject, ABC):
@@ -57,20 +57,20 @@ class ProcessWindowFunction(FunctionObject, ABC):
 
         @abstractmethod
         def window(self) -> Any:
-            """The window that fires."""
+            """Return the window that fires."""
 
         @abstractmethod
         def current_processing_time(self) -> int:
-            """The clock, in milliseconds."""
+            """Return the clock, in milliseconds."""
 
         @abstractmethod
         def current_watermark(self) -> int:
-            """The operator's watermark."""
+            """Return the operator's watermark."""
 
         @abstractmethod
         def window_state(self) -> _StateStore:
-            """State of this key in this window: for windows that fire more than once. Delete it in ``clear``. Windows that merge
-            have none."""
+            """Return the state of this key in this window, for windows that fire more than once. Delete it in ``clear``. Merging
+            windows have none."""
 
         @abstractmethod
         def global_state(self) -> _StateStore:
@@ -78,10 +78,10 @@ class ProcessWindowFunction(FunctionObject, ABC):
 
     @abstractmethod
     def process(self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any]:
-        """Called for a key whenever a window fires: yield results."""
+        """Yield results. Called for a key whenever a window fires."""
 
     def clear(self, context: ProcessWindowFunction.Context) -> None:
-        """Called for every key and window when the window is over, allowed lateness included."""
+        """Clear the state of the window. Called for every key and window when the window and its allowed lateness have ended."""
 
     clear.does_nothing = True  # type: ignore[attr-defined]
 
@@ -98,7 +98,7 @@ class ProcessAllWindowFunction(FunctionObject, ABC):
 
         @abstractmethod
         def window(self) -> Any:
-            """The window that fires."""
+            """Return the window that fires."""
 
         @abstractmethod
         def window_state(self) -> _StateStore:
@@ -110,9 +110,33 @@ class ProcessAllWindowFunction(FunctionObject, ABC):
 
     @abstractmethod
     def process(self, context: ProcessAllWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any]:
-        """Called whenever a window fires: yield results."""
+        """Yield results. Called whenever a window fires."""
 
     def clear(self, context: ProcessAllWindowFunction.Context) -> None:
-        """Called for every window when it is over, allowed lateness included."""
+        """Clear the state of the window. Called for every window when it and its allowed lateness have ended."""
 
     clear.does_nothing = True  # type: ignore[attr-defined]
+
+
+class JoinFunction(FunctionObject, ABC):
+    """Joins two streams by key and window: called for each pair, one result each."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any:
+        """Return one result for a pair of records with the same key and window."""
+
+
+class FlatJoinFunction(FunctionObject, ABC):
+    """As JoinFunction, with any number of results for each pair."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Iterable[Any]:
+        """Yield any number of results for a pair of records with the same key and window."""
+
+
+class CoGroupFunction(FunctionObject, ABC):
+    """Called once for each key and window, with the records of both streams, also those without a partner."""
+
+    @abstractmethod
+    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Iterable[Any]:
+        """Yield any number of results for a key and window in which at least one stream has records."""

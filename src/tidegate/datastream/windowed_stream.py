@@ -1,4 +1,4 @@
-"""WindowedStream and AllWindowedStream: windows of a stream while they are described, and the operators that come out of it."""
+"""WindowedStream and AllWindowedStream: the description of windows, and the operators made of it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class _Windows:
-    """What both have in common. Methods that describe the windows return them; those that name a function make an operator."""
+    """The base of both. Methods that describe the windows return this object; methods with a function make an operator."""
 
     _label: str
     _apply: type[Any]
@@ -71,38 +71,40 @@ class _Windows:
         return self._keyed_stream.get_execution_environment()
 
     def get_input_type(self) -> TypeInformation:
-        """The declared type of the records that come in."""
+        """Return the declared type of the records that come in."""
         return self._keyed_stream.get_type()
 
     # -- description
 
     def trigger(self, trigger: Trigger[Any, Any]) -> Self:
-        """When windows fire, instead of the assigner's default."""
+        """Set when windows fire, instead of the assigner's default."""
         if not isinstance(trigger, Trigger):
             raise wrong("trigger", "a Trigger object", trigger, "for example CountTrigger.of(100)")
         self._trigger = self._mergeable(trigger)
         return self
 
     def evictor(self, evictor: Evictor[Any, Any]) -> Self:
-        """What leaves a window before or after its function is called (Java's). Its records are then kept one by one."""
+        """Set which records leave a window before or after its function is called (Java's). Windows then store single records."""
         if not isinstance(evictor, Evictor):
             raise wrong("evictor", "an Evictor object", evictor, "for example CountEvictor.of(100)")
         self._evictor = evictor
         return self
 
     def allowed_lateness(self, time_ms: int | Time | Duration) -> Self:
-        """How long a window stays behind its end, by the watermark: records that come until then fire it again. For event-time
-        windows; others have no late records."""
+        """Set how long a window stays after its end, by the watermark: records until then fire it again. Only event-time windows
+        have late records."""
         number = isinstance(time_ms, int) and not isinstance(time_ms, bool)
         self._lateness = int(time_ms) if number else millis_of("allowed_lateness", time_ms)  # type: ignore[arg-type]
         if self._lateness < 0:
             raise ProgramError(
-                "The allowed lateness cannot be negative", found=f"{self._lateness} ms", cure="leave it out, or 0: none"
+                "The allowed lateness cannot be negative",
+                found=f"{self._lateness} ms",
+                cure="use 0 for none",
             )
         return self
 
     def side_output_late_data(self, output_tag: OutputTag) -> Self:
-        """Where records go that are too late for all their windows; without it they are dropped."""
+        """Send records that are too late for all their windows to this side output; without it they are dropped."""
         if not isinstance(output_tag, OutputTag):
             raise wrong("side_output_late_data", "an OutputTag", output_tag, 'OutputTag("late", Types.STRING())')
         self._late_tag = output_tag
@@ -116,7 +118,7 @@ class _Windows:
         window_function: Any = None,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """One value for each window, made record by record; the window function is handed it when the window fires."""
+        """Reduce each window to one value, record by record. The window function gets the value when the window fires."""
         function = expect_function("reduce", reduce_function, ReduceFunction)
         if window_function is None and output_type is None:
             output_type = self._keyed_stream._type
@@ -129,7 +131,7 @@ class _Windows:
         accumulator_type: TypeInformation | None = None,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """An accumulator for each window, to which records are added as they come; its result when the window fires."""
+        """Aggregate each window in an accumulator, record by record. Its result is emitted when the window fires."""
         parts = ("create_accumulator", "add", "get_result", "merge")
         if isinstance(aggregate_function, type) or not all(hasattr(aggregate_function, part) for part in parts):
             cure = "extend AggregateFunction and pass an object of it"
@@ -139,36 +141,36 @@ class _Windows:
         return self._result(contents, window_function, output_type, aggregate_function)
 
     def apply(self, window_function: Any, output_type: TypeInformation | None = None) -> DataStream:
-        """All records of a window, when it fires."""
+        """Call the function with all records of a window when it fires."""
         if not isinstance(window_function, self._apply):
             raise wrong("apply", f"a {self._apply.__name__} object", window_function, f"extend {self._apply.__name__}")
         return self._result(Buffered(self._value_type()), window_function, output_type)
 
     def process(self, process_window_function: Any, output_type: TypeInformation | None = None) -> DataStream:
-        """All records of a window, when it fires, with time and state."""
+        """Call the function with all records of a window when it fires, with time and state."""
         name = self._process.__name__
         if not isinstance(process_window_function, self._process):
             raise wrong("process", f"a {name} object", process_window_function, f"extend {name}")
         return self._result(Buffered(self._value_type()), process_window_function, output_type)
 
     def sum(self, position_to_sum: Field = 0) -> DataStream:
-        """The sum of a field; the other fields are those of the window's first record (Java's)."""
+        """Emit the sum of a field; the other fields are those of the window's first record (Java's)."""
         return self.reduce(SumOf(expect_field("sum", position_to_sum)))
 
     def min(self, position_to_min: Field = 0) -> DataStream:
-        """The least value of a field; the other fields are those of the window's first record (Java's)."""
+        """Emit the least value of a field; the other fields are those of the window's first record (Java's)."""
         return self.reduce(LeastOf(expect_field("min", position_to_min)))
 
     def max(self, position_to_max: Field = 0) -> DataStream:
-        """The greatest value of a field; the other fields are those of the window's first record (Java's)."""
+        """Emit the greatest value of a field; the other fields are those of the window's first record (Java's)."""
         return self.reduce(GreatestOf(expect_field("max", position_to_max)))
 
     def min_by(self, position_to_min_by: Field = 0) -> DataStream:
-        """The record with the least value of a field; of several the first (Java's)."""
+        """Emit the record with the least value of a field; of several the first (Java's)."""
         return self.reduce(RecordWithLeast(expect_field("min_by", position_to_min_by)))
 
     def max_by(self, position_to_max_by: Field = 0) -> DataStream:
-        """The record with the greatest value of a field; of several the first (Java's)."""
+        """Emit the record with the greatest value of a field; of several the first (Java's)."""
         return self.reduce(RecordWithGreatest(expect_field("max_by", position_to_max_by)))
 
     # -- inside
@@ -220,7 +222,7 @@ class _Windows:
         merging = isinstance(self._window_assigner, MergingWindowAssigner) and self._evictor is None
         if merging and isinstance(contents, Aggregated) and not contents.can_merge:
             raise ProgramError(
-                "Windows that merge need an AggregateFunction whose merge() makes one accumulator of two",
+                "The windows merge, but merge() of the AggregateFunction does not merge two accumulators",
                 where=f"aggregate({type(contents.function).__name__}) on windows of {self._window_assigner!r}",
                 found="a merge() that does not look at both accumulators",
                 cure="write merge(acc_a, acc_b), or use windows that do not merge",
@@ -231,7 +233,7 @@ class _Windows:
 
 
 class WindowedStream(_Windows):
-    """The windows of a keyed stream: each key has its own. What ``KeyedStream.window`` returns."""
+    """The windows of a keyed stream: each key has its own. The result of ``KeyedStream.window``."""
 
     _label, _apply, _process = "Window", WindowFunction, ProcessWindowFunction
     _shapes = (Shape.APPLY, Shape.PROCESS)
@@ -241,7 +243,7 @@ class WindowedStream(_Windows):
 
 
 class AllWindowedStream(_Windows):
-    """The windows of a stream without keys, in one subtask. What ``DataStream.window_all`` returns."""
+    """The windows of a stream without keys, in one subtask. The result of ``DataStream.window_all``."""
 
     _label, _apply, _process = "AllWindow", AllWindowFunction, ProcessAllWindowFunction
     _shapes = (Shape.APPLY_ALL, Shape.PROCESS_ALL)

@@ -1,4 +1,4 @@
-"""What user functions measure: counters, gauges, meters, distributions, in groups (PyFlink's names)."""
+"""Metrics of user functions: counters, gauges, meters, distributions, in groups (PyFlink's names)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Metric(ABC):  # noqa: B024 - PyFlink's root of all metrics
-    """What is shown of it stands in the accepted rounds: what a discarded round has measured was not."""
+    """A metric. It shows only accepted rounds: the values of a discarded round do not count."""
 
 
 class Counter(Metric):
@@ -15,27 +15,27 @@ class Counter(Metric):
 
     @abstractmethod
     def inc(self, n: int = 1) -> None:
-        """More by ``n``."""
+        """Add ``n``."""
 
     @abstractmethod
     def dec(self, n: int = 1) -> None:
-        """Less by ``n``."""
+        """Subtract ``n``."""
 
     @abstractmethod
     def get_count(self) -> int:
-        """What this copy of the function has counted since it was opened. The sum over all copies is the job's."""
+        """Return the count of this copy of the function since ``open``. The job's count is the sum over all copies."""
 
 
 class Meter(Metric):
-    """A counter that is shown as a rate, too."""
+    """A counter that is also shown as a rate."""
 
     @abstractmethod
     def mark_event(self, value: int = 1) -> None:
-        """So many events have happened."""
+        """Count ``value`` events."""
 
     @abstractmethod
     def get_count(self) -> int:
-        """What this copy of the function has counted since it was opened."""
+        """Return the count of this copy of the function since ``open``."""
 
 
 class Distribution(Metric):
@@ -43,28 +43,28 @@ class Distribution(Metric):
 
     @abstractmethod
     def update(self, value: int) -> None:
-        """A value was seen."""
+        """Add a value."""
 
 
 class MetricGroup(ABC):
-    """Where metrics are registered, in ``open``. Asked for the same name again it gives the same metric."""
+    """A group of metrics, registered in ``open``. The same name returns the same metric."""
 
     @abstractmethod
     def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
-        """A group inside this one. With ``extra``: a variable of that name and value, a label in Prometheus."""
+        """Return a group inside this one. With ``extra``: a variable of that name and value, a label in Prometheus."""
 
     @abstractmethod
     def counter(self, name: str) -> Counter:
-        """A counter of this name; the same one for the same name."""
+        """Return the counter of this name."""
 
     @abstractmethod
     def gauge(self, name: str, obj: Callable[[], int]) -> None:
-        """``obj`` is asked at the end of every round."""
+        """Register a gauge: ``obj`` is called at the end of every round."""
 
     @abstractmethod
     def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
-        """The rate is that of the latest so many seconds."""
+        """Return the meter of this name; its rate is that of the latest ``time_span_in_seconds``."""
 
     @abstractmethod
     def distribution(self, name: str) -> Distribution:
-        """A distribution of this name; the same one for the same name."""
+        """Return the distribution of this name."""

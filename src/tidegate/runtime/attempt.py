@@ -1,7 +1,7 @@
 """One execution attempt of a job: rounds, and checkpoints riding on them, until the end of input, a failure or a stop.
 
 The job's thread takes events from the inbox, one after the other, and is the only one that changes anything here. Rounds run
-in one lane; steps 7 to 9 in the other (``checkpoint_lane.py`` says why that is safe).
+in one lane; steps 7 to 9 in another (``steps.py`` says why that is safe).
 """
 
 from __future__ import annotations
@@ -9,52 +9,86 @@ from __future__ import annotations
 import functools
 import logging
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tidegate.base import faults
 from tidegate.base.clock import FOREVER, Clock, Timer
-from tidegate.base.errors import CheckpointError, FencedError, JobCancelledError, RefusedError, RoundError
-from tidegate.checkpoint.completed import OutcomeUnknownError
-from tidegate.checkpoint.pending import PendingCheckpoint
+from tidegate.base.errors import CheckpointError, FencedError, JobCancelledError, RoundError
+from tidegate.checkpoint.checkpoint import Checkpoint, Committed, Failed, Stored, Subsumed, Target
+from tidegate.checkpoint.metadata import CHECKPOINT
 from tidegate.checkpoint.savepoint import Ending
 from tidegate.graph.transformation import Role
 from tidegate.operators.contracts.functions import is_notified
 from tidegate.operators.contracts.source import SourcePlan
 from tidegate.operators.contracts.specs import sinks_of
 from tidegate.operators.flow.rows import Ack, RoundContext
-from tidegate.runtime.attempt_checkpoints import CLOSED, AttemptCheckpoints
-from tidegate.runtime.checkpoint_lane import (
-    CheckpointLane,
-    Committed,
-    Discarded,
-    Failed,
-    LastCommitted,
-    NotCopied,
-    NotStored,
-    Stored,
-    Through,
+from tidegate.runtime.checkpoints import Look
+from tidegate.runtime.commands import STOPPED, SavepointCommand, Stop, StopCommand, TriggerCheckpoint
+from tidegate.runtime.engine import Engine, RoundPlan, RoundResult
+from tidegate.runtime.inbox import (
+    Broke,
+    Dropped,
+    Event,
+    Inbox,
+    Lane,
+    LaneBroken,
+    LaneName,
+    Lanes,
+    LeaseLost,
+    Woken,
     WorkEnded,
 )
-from tidegate.runtime.commands import SavepointCommand, Stopping, TriggerCheckpoint
-from tidegate.runtime.engine import Engine, RoundPlan
-from tidegate.runtime.inbox import Event, Inbox, LaneBroken, Lanes, LeaseLost, RoundEnded, Woken
 from tidegate.runtime.life_cycle import Restored
 from tidegate.runtime.merging import MergePolicy, Merging
+from tidegate.runtime.phase import (
+    LastCut,
+    Over,
+    Phase,
+    Resting,
+    Running,
+    Stopping,
+    Telling,
+    WindingUp,
+    at_heart,
+    last_of,
+    moved,
+)
 from tidegate.runtime.progress import rounds_behind, written_paths
-from tidegate.runtime.round_lane import RoundLane, RunningRound
-from tidegate.runtime.savepoint_lane import SavepointCopied, SavepointEnded, SavepointLane
-from tidegate.runtime.savepoints import AttemptSavepoints, PendingSavepoint
+from tidegate.runtime.savepoints import CLOSED
 from tidegate.runtime.statistics import Listener, RoundStatistics, busy_seconds, statistics_of, tell
-from tidegate.runtime.stop import STOPPED, Stop
+from tidegate.runtime.steps import Discarded, Reached, SavepointCopied
 from tidegate.runtime.view import JobRecorder
+from tidegate.runtime.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
 _KEPT_STATISTICS = 5_000
+VALIDATE = False
+"""For tests: check the invariants after every event."""
+
+
+class InvariantError(BaseException):
+    """An invariant of the driver is broken. No strategy restarts the job: only tests look (``VALIDATE``)."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """The round that runs. ``carried``: its checkpoint or savepoint. ``patience_ms`` None: nothing bounds it."""
+
+    plan: RoundPlan
+    carried: Checkpoint | None
+    patience_ms: float | None
+    watchdog: Watchdog
+
+    @property
+    def number(self) -> int:
+        return self.plan.context.round
 
 
 class Attempt:
-    """Runs from what was ``restored``. Raises what ended it, with both lanes at rest; returns at the end of input."""
+    """Runs from what was ``restored``. Raises what ended it, with all lanes at rest; returns at the end of input."""
 
     def __init__(
         self,
@@ -72,36 +106,22 @@ class Attempt:
         recorder: JobRecorder,
         listeners: list[Listener],
     ) -> None:
-        self._token, self._inbox, self._lanes = token, inbox, lanes
+        self._token, self._engine, self._inbox, self._lanes = token, engine, inbox, lanes
         self.progress, self._planner = restored.progress, restored.planner
-        lease = restored.claimed.lease
-        self._lease, self._committers = lease.token, restored.committers
+        self._lease, self._committers = restored.claimed.lease.token, restored.committers
         self._clock, self._stop, self._poll_ms = clock, stop, poll_ms
         self._merging = Merging(merges, clock.now_ms())
         self._recorder, self._listeners = recorder, listeners
         self.round = first_round
         self.statistics: deque[RoundStatistics] = deque(maxlen=_KEPT_STATISTICS)
         self._planner.rounds_behind = 1.0 if self.progress.in_flight_records else 0.0
-        self._rounds = RoundLane(lanes, engine, clock)
-        threads = restored.place.threads
-        self._lane = CheckpointLane(lanes, restored.committers, restored.coordinator, clock, threads)
-        copies = SavepointLane(lanes, clock, lease.check, threads)
-        self._checkpoints = AttemptCheckpoints(restored.coordinator, self._lane, copies, lease, recorder, clock)
-        self._copies = copies
-        self._savepoints = AttemptSavepoints(
-            restored.place,
-            restored.graph,
-            lease,
-            copies,
-            None if restored.coordinator is None else restored.coordinator.history,
-            recorder,
-            clock,
-            stop,
-        )
+        self.phase: Phase = Running()
+        self.checkpoints, self._steps = restored.checkpoints, restored.checkpoints.steps
+        self._rounds = Lane(lanes, LaneName.ROUNDS, clock)
+        self._running: Round | None = None
         self._sources: dict[int, SourcePlan] | None = None  # planned, and not yet run
         self._timer: Timer | None = None
         self._began = 0.0  # the last round
-        self._resting = self._ending = self._over = False
         self.failed_round: tuple[RoundPlan, list[Ack]] | None = None
         """The round that ended the attempt, if one did."""
         self._stray: dict[int, list[Any]] = {}  # prepared in a round that did not count
@@ -110,16 +130,19 @@ class Attempt:
 
     @property
     def ended_with(self) -> Ending | None:
-        """The savepoint the job has ended with, if it was told to."""
-        return self._savepoints.ended_with
+        """The savepoint the job has ended with, if it was told to: published, and its output committed."""
+        last = last_of(self.phase)
+        return last.ending if isinstance(last, Checkpoint) and last.is_committed else None
 
     def run(self) -> None:
-        """Events until all sources have ended, or nothing more is to be read, and everything is committed."""
+        """Take events until all sources have ended, or nothing more is to be read, and everything is committed."""
         try:
             self._go_on()
-            while not self._over:
+            while not isinstance(self.phase, Over):
                 self._handle(self._inbox.take(self._lanes))
                 self._go_on()
+                if VALIDATE:
+                    self.validate()
         except (Exception, SystemExit) as error:  # the second: of a user's enumerator or committer
             instead = self._wind_up(error)
             if instead is error:
@@ -127,101 +150,116 @@ class Attempt:
             raise instead from error
         finally:
             self._be_woken(None)
-            self._checkpoints.close(self._stop.error().rule if self._stop.asked.is_set() else "the attempt has ended")
-            unanswered = self._savepoints.close()
-            if unanswered is not None:
-                self._inbox.post(unanswered)
+            self.checkpoints.close(self._stop.error().rule if self._stop.asked.is_set() else "the attempt has ended")
+            self._give_up_last()
         if self.ended_with is not None and self.ended_with.cancels:
             raise JobCancelledError("The job was cancelled", where=f"its savepoint: {self.ended_with.address}")
 
     def _handle(self, event: Event) -> None:
-        if isinstance(event, WorkEnded):
-            self._lane.ended(event)
         match event:
-            case RoundEnded():
+            case WorkEnded(lane=lane) if lane is self._rounds:
                 self._round_ended(event)
-            case Stored():
-                self._checkpoints.stored(event)
-                if event.cut.savepoint is not None:
-                    self._savepoints.decided()
-            case NotStored():
-                self._not_stored(event)
-            case NotCopied():
-                self._checkpoints.not_copied(event)
-                self._last_failed(event.error)
-            case Committed():
-                self.progress = self._checkpoints.committed(event, self.progress)
-                self._planner.checkpoint_complete({o.uid_hash: o.source for o in event.cut.metadata.operators})
-                if event.cut.savepoint is not None:
-                    self._savepoints.completed()
-            case LastCommitted():
-                self.progress = self.progress.without_pending(event.committables)
-                self._savepoints.completed()
+            case WorkEnded(result=result):
+                self._steps.ended(event)
+                match result:
+                    case Reached():
+                        self._reached(result, event.seconds)
+                    case Discarded():
+                        self._rest(self._poll_ms)
+                    case Broke():
+                        raise result.error
+            case Reached():
+                self._reached(event, 0.0)
             case SavepointCopied():
-                self._recorder.copied(event.checkpoint_id, event.copied)
-            case SavepointEnded():
-                self._copies.ended(event)
-                self._savepoints.ended(event)
+                self.checkpoints.copied(event.checkpoint, event.copied)
             case SavepointCommand():
                 self._ask_for_savepoint(event)
-            case Through():
-                self._checkpoints.through(event)
-            case Discarded():
-                self._resting = True
-                self._be_woken(self._poll_ms)
             case Woken():
-                self._resting = False
+                if isinstance(self.phase, Resting):
+                    self.phase = self.phase.then
             case TriggerCheckpoint():
-                self._checkpoints.ask(event)
-            case Stopping():  # a round that ends well all the same counts, with its checkpoint
-                self._rounds.cut()
-            case Failed() | LaneBroken():
+                self.checkpoints.ask(event)
+            case StopCommand():  # a round that ends well all the same counts, with its checkpoint
+                if self._running is not None:
+                    self._running.watchdog.cut()
+            case LaneBroken():
                 raise event.error
             case LeaseLost() if event.lease == self._lease:  # else it was that of an earlier attempt
                 raise event.error
+
+    def _reached(self, event: Reached, seconds: float) -> None:
+        """A lane has brought a checkpoint or savepoint to its next stage."""
+        checkpoint, is_last = event.checkpoint, event.checkpoint.ending is not None
+        match event.stage:
+            case Stored() as stage:
+                self.checkpoints.stored(checkpoint, stage)
+            case Committed() as stage:
+                self.progress = self.checkpoints.committed(checkpoint, stage, self.progress, seconds)
+                if checkpoint.kind == CHECKPOINT:
+                    self._planner.checkpoint_complete({o.uid_hash: o.source for o in stage.cut.metadata.operators})
+                if is_last:
+                    self.checkpoints.ends(checkpoint)
+            case Subsumed() as stage:
+                self.checkpoints.subsumed(checkpoint, stage, seconds)
+            case Failed(error=error) as stage:
+                self.checkpoints.failed(checkpoint, stage, seconds)
+                if is_last:
+                    self._last_failed(checkpoint, error or CheckpointError(stage.message))
+
+    def _move(self, to: Phase) -> None:
+        self.phase = moved(self.phase, to)
+
+    def _rest(self, delay_ms: float) -> None:
+        heart = at_heart(self.phase)
+        if isinstance(heart, Running | Stopping):
+            self._move(Resting(heart))
+        self._be_woken(delay_ms)
 
     # -- when ------------------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
         """Begin what can begin now: the next round, the end; else be woken when it is time to look again."""
-        if not self._over:
-            self._checkpoints.record()
-        if self._over or not self._rounds.at_rest:
+        if not isinstance(self.phase, Over):
+            self.checkpoints.record()
+        if self._running is not None or isinstance(self.phase, Over):
             return
         self._stop.check()
-        if self._lane.holds_rounds or self._resting:
+        if self._steps.holds_rounds:
             return
-        savepoints = self._savepoints
-        if savepoints.ended_with is not None:
-            return self._finish()
-        if savepoints.last_is_cut:
-            return
-        if self._has_ended and not (savepoints.stopping or savepoints.waiting):
-            return self._finish()
+        match self.phase:
+            case Running() if self._has_ended and not self.checkpoints.savepoint_waits:
+                self._finish(None)
+            case LastCut(checkpoint=checkpoint) if checkpoint.is_committed:
+                self._finish(checkpoint)
+            case Running() | Stopping():
+                self._next_round()
+            case Resting() | LastCut():
+                pass  # the timer, or the lane, is waited for
+
+    def _next_round(self) -> None:
         rest_ms = self._rest_ms()
         if rest_ms > 0:
             return self._be_woken(rest_ms)
         now = self._clock.now_ms()
-        room_ms = self._checkpoints.aligned_ms()
+        room_ms = self.checkpoints.aligned_ms()
         sources = self._sources = self._sources or self._planner.plan(now, self.progress.snapshots, room_ms)
-        state = self._state(sources)
-        hold_ms = self._checkpoints.hold_ms(**state)
+        look = self._look(sources)
+        hold_ms = self.checkpoints.hold_ms(look)
         if hold_ms > 0:
             return self._be_woken(hold_ms)
-        pending, savepoint = self._trigger(state)
-        if self._has_work(sources, pending, now) or savepoint is not None:
-            self._start_round(sources, pending, now, savepoint=savepoint)
+        carried = self._trigger(look)
+        if carried is not None or self._has_work(sources, now):
+            return self._start_round(sources, carried, now)
+        self._sources = None
+        if look.ending:  # storage gave no id for the last checkpoint: it is asked again, after a pause
+            self._rest(self._pause_ms(sources, now))
         else:
-            self._sources = None
-            self._resting = state[
-                "ending"
-            ]  # storage gave no id for the last checkpoint: it is asked again, after a pause
-            self._wait(sources, now)
+            self._be_woken(self._pause_ms(sources, now))
 
     @property
     def _has_ended(self) -> bool:
         """All sources have told their end, all they gave is processed, and a checkpoint has it."""
-        return self._planner.finished and self._checkpoints.all_saved and not self.progress.in_flight_records
+        return self._planner.finished and self.checkpoints.all_saved and not self.progress.in_flight_records
 
     def _rest_ms(self) -> float:
         """How long the next round waits, because nobody could see what it does. Where all output becomes visible with checkpoints,
@@ -229,49 +267,55 @@ class Attempt:
         transaction or a file) than it takes off the round of the checkpoint, and that one is quicker alone."""
         if self._sources is not None or not (self._planner.rest_ms and self._committers.all_wait):
             return 0.0
-        if self._savepoints.waiting or self._savepoints.stopping or self.progress.in_flight_records:
+        stopping = isinstance(self.phase, Stopping)
+        if self.checkpoints.savepoint_waits or stopping or self.progress.in_flight_records:
             return 0.0
         rest_ms = self._planner.rest_ms - (self._clock.monotonic() - self._began) * 1000
         wake_up = self.progress.next_wake_up_ms
         if wake_up is not None:
             rest_ms = min(rest_ms, wake_up - self._clock.now_ms())
-        rest_ms = self._checkpoints.rest_ms(rest_ms)
+        rest_ms = self.checkpoints.rest_ms(rest_ms)
         return rest_ms if rest_ms >= 1 else 0.0
 
-    def _trigger(self, state: dict[str, Any]) -> tuple[PendingCheckpoint | None, PendingSavepoint | None]:
+    def _trigger(self, look: Look) -> Checkpoint | None:
         """Step 1, for the round that begins. A savepoint goes first; only the last one is a checkpoint too."""
-        savepoints, checkpoints = self._savepoints, self._checkpoints
+        checkpoints = self.checkpoints
         if checkpoints.closed:
-            savepoints.refuse_waiting(CLOSED)
-        if savepoints.waiting and not savepoints.stopping:
-            return None, savepoints.begin(None, checkpoints.take_id)
-        pending = checkpoints.trigger(self._subtasks(), **state)
-        if not savepoints.stopping or (checkpoints.enabled and pending is None):
-            return pending, None
-        return pending, savepoints.begin(pending, checkpoints.take_id)
+            checkpoints.refuse_waiting_savepoints(CLOSED)
+        if checkpoints.savepoint_waits and not isinstance(self.phase, Stopping):
+            return checkpoints.begin_savepoint()
+        carried = checkpoints.trigger_if_due(self._subtasks(), look)
+        if not isinstance(self.phase, Stopping):
+            return carried
+        target = self.phase.target
+        if carried is not None:
+            carried.target = target
+        elif not checkpoints.enabled and (carried := checkpoints.begin_savepoint(target)) is None:
+            self.phase = Running()
+            self._planner.go_on()
+        return carried
 
     def _ask_for_savepoint(self, command: SavepointCommand) -> None:
-        if self._checkpoints.closed:
-            rule, cure = "A savepoint that was asked for could not be taken.", "set it to true"
-            return command.fail(RefusedError(rule, found=CLOSED, cure=cure))
-        if self._savepoints.ask(command):
-            if self._sources is not None:  # planned, and not begun: as good as not planned
-                self._planner.discard()
-                self._sources = None
-            self._planner.stop(drain=command.drains)  # type: ignore[attr-defined]
+        last = last_of(self.phase)
+        target = self.checkpoints.ask_for_savepoint(command, last.target if isinstance(last, Checkpoint) else last)
+        if target is None or target.ending is None:
+            return
+        if isinstance(at_heart(self.phase), Telling | Over):  # too late for one more round
+            return self.checkpoints.give_up_target(target, "the attempt has ended")
+        if self._sources is not None:  # planned, and not begun: as good as not planned
+            self._planner.discard()
+            self._sources = None
+        self._planner.stop(drain=target.ending.drained)
+        stopping = Stopping(target)
+        self._move(Resting(stopping) if isinstance(self.phase, Resting) else stopping)
 
-    def _not_stored(self, event: NotStored) -> None:
-        last = event.cut.savepoint is not None
-        if last and isinstance(event.error, OutcomeUnknownError):
-            self._savepoints.decided()
-            raise event.error  # storage will say to the next attempt whether the job was to end
-        self._checkpoints.not_stored(event)
-        if last:
-            self._last_failed(event.error)
-
-    def _last_failed(self, error: Exception) -> None:
+    def _last_failed(self, checkpoint: Checkpoint, error: Exception) -> None:
         """The job does not end with a savepoint after all."""
-        if self._savepoints.last_failed(str(error)):
+        drained = (
+            isinstance(at_heart(self.phase), LastCut) and checkpoint.ending is not None and checkpoint.ending.drained
+        )
+        self._give_up_carried(checkpoint, str(error))
+        if drained:
             raise CheckpointError(
                 "Behind the end of event time a job cannot go on: it restarts from its latest checkpoint.",
                 found=f"the savepoint it was to end with could not be stored: {error}",
@@ -279,36 +323,42 @@ class Attempt:
             ) from error
         self._planner.go_on()
 
-    def _state(self, sources: dict[int, SourcePlan]) -> dict[str, Any]:
-        """What decides whether the next round should carry a checkpoint. The last one does, though nothing may be new."""
-        self._checkpoints.unsaved |= self._savepoints.stopping
-        self._checkpoints.source_has_ended = self._planner.some_finished
+    def _give_up_carried(self, carried: Checkpoint | None, why: str) -> None:
+        """A savepoint, if it is one, could not be taken, and nothing was decided: who has asked is told."""
+        if carried is not None and carried.target is not None:
+            if carried.ending is not None:
+                self._move(Running())
+            self.checkpoints.give_up_savepoint(carried, why)
+
+    def _look(self, sources: dict[int, SourcePlan]) -> Look:
+        stopping = isinstance(self.phase, Stopping)
+        unsaved = self.checkpoints.note_sources(stopping=stopping, some_ended=self._planner.some_finished)
         waiting = bool(self.progress.in_flight_records)
-        news = self._checkpoints.unsaved or waiting or any(plan.intervals for plan in sources.values())
+        news = unsaved or waiting or any(plan.intervals for plan in sources.values())
         ended = all(plan.finished for plan in sources.values()) and not waiting
-        return {
-            "wanted": news or self.progress.keeps_writers,  # which may want to roll their parts though nothing new came
-            "ending": self._savepoints.stopping or ended,
-            "half_round_ms": self.statistics[-1].seconds * 500 if self.statistics else 0.0,
-        }
+        return Look(
+            wanted=news or self.progress.keeps_writers,  # which may want to roll their parts though nothing new came
+            ending=stopping or ended,
+            half_round_ms=self.statistics[-1].seconds * 500 if self.statistics else 0.0,
+        )
 
     def _subtasks(self) -> set[tuple[str, int]]:
         return {(o.uid_hash, s) for o in self.progress.graph.operators for s in range(o.parallelism)}
 
-    def _has_work(self, sources: dict[int, SourcePlan], pending: PendingCheckpoint | None, now: int) -> bool:
+    def _has_work(self, sources: dict[int, SourcePlan], now: int) -> bool:
         wake_up = self.progress.next_wake_up_ms
         return (
-            pending is not None
-            or self.progress.in_flight_records > 0
+            self.progress.in_flight_records > 0
             or any(plan.intervals for plan in sources.values())
             or (all(plan.finished for plan in sources.values()) and not self._planner.finished)
             or (wake_up is not None and wake_up <= now)
         )
 
-    def _wait(self, sources: dict[int, SourcePlan], now: int) -> None:
+    def _pause_ms(self, sources: dict[int, SourcePlan], now: int) -> float:
+        """Until it is time to look at the sources again."""
         moments = [plan.wake_up_ms for plan in sources.values() if plan.wake_up_ms is not None]
         moments += [m for m in (self.progress.next_wake_up_ms,) if m is not None]
-        self._be_woken(min([self._poll_ms, *(max(1, moment - now) for moment in moments)]))
+        return min([self._poll_ms, *(max(1, moment - now) for moment in moments)])
 
     def _be_woken(self, delay_ms: float | None) -> None:
         """After so long, and not earlier; None, or ``FOREVER``: not at all."""
@@ -319,27 +369,27 @@ class Attempt:
             moment = self._clock.monotonic() + delay_ms / 1000
             self._timer = self._clock.call_at(moment, lambda: self._inbox.post(Woken()))
 
-    def _finish(self) -> None:
-        """All sources have ended. What waits without checkpoints is published, then nothing is left to do but to tell."""
+    def _finish(self, last: Checkpoint | None) -> None:
+        """All sources have ended, or the job has ended with a savepoint (``last``). What waits without checkpoints is published,
+        then nothing is left to do but to tell."""
         waiting = {sink: items for sink, items in self.progress.committables.items() if items}
-        if waiting and not self._checkpoints.enabled:
-            self._lane.publish(waiting)
+        if waiting and not self.checkpoints.enabled:
+            self._steps.publish(waiting)
             self.progress = self.progress.without_pending(waiting)
-        if not (self._lane.at_rest and self._copies.at_rest):
+        if not (self._steps.at_rest and self._steps.savepoints.at_rest):
             return
-        if self._checkpoints.closed:
+        if self.checkpoints.closed:
             self._say_what_is_dropped()
-        if self._checkpoints.completed and any(
-            is_notified(o.spec.user_function) for o in self.progress.graph.operators
-        ):
-            # Notifications ride on the next round, and behind the last checkpoint there is none: functions that ask for them
+        if self.checkpoints.completed and any(is_notified(o.spec.user_function) for o in self.progress.graph.operators):
+            # Notifications ride on the next round, and after the last checkpoint there is none: functions that ask for them
             # get a round of their own.
+            self.phase = Telling(last)
             now = self._clock.now_ms()
-            return self._start_round(self._planner.plan(now, self.progress.snapshots), None, now, only_tells=True)
-        self._over = True
+            return self._start_round(self._planner.plan(now, self.progress.snapshots), None, now)
+        self.phase = Over(last)
 
     def _say_what_is_dropped(self) -> None:
-        """Without a final checkpoint nobody commits what came behind the last one: the end of the job aborts it."""
+        """Without a final checkpoint nobody commits what came after the last one: the end of the job aborts it."""
         dropped = {
             sink for sink, items in self.progress.committables.items() if items
         } | self.progress.writer_states().keys()
@@ -351,175 +401,226 @@ class Attempt:
 
     # -- steps 2 to 6 ----------------------------------------------------------------------------------------------------
 
-    def _start_round(
-        self,
-        sources: dict[int, SourcePlan],
-        pending: PendingCheckpoint | None,
-        now: int,
-        *,
-        savepoint: PendingSavepoint | None = None,
-        only_tells: bool = False,
-    ) -> None:
+    def _start_round(self, sources: dict[int, SourcePlan], carried: Checkpoint | None, now: int) -> None:
+        """Steps 2 and 3. A round that takes longer than its patience is cut off."""
         self._sources, self._began = None, self._clock.monotonic()
-        plan = self._plan(sources, pending, savepoint, now)
-        patience_ms = self._checkpoints.round_begins(pending)
+        plan = self._plan(sources, carried, now)
+        patience_ms = self.checkpoints.round_begins(_checkpoint(carried))
         faults.point("C2.cut", round=self.round, checkpoint_id=plan.context.checkpoint_id)
-        self._rounds.start(plan, pending, savepoint, patience_ms, only_tells=only_tells)
+        watchdog = Watchdog(self._engine, self._clock, self._lanes.aside)
+        self._rounds.submit(functools.partial(self._run, plan), may_drop=True)
+        self._running = Round(plan, carried, patience_ms, watchdog)
+        self._recorder.note("round", self.round, "begun", "" if carried is None else str(carried.checkpoint_id))
+        if patience_ms is not None:
+            watchdog.watch(patience_ms / 1000)
 
-    def _plan(
-        self,
-        sources: dict[int, SourcePlan],
-        pending: PendingCheckpoint | None,
-        savepoint: PendingSavepoint | None,
-        now: int,
-    ) -> RoundPlan:
+    def _run(self, plan: RoundPlan) -> list[Ack] | Exception:
+        """In the lane."""
+        try:
+            return self._engine.run(plan)
+        except Exception as error:
+            return error
+
+    def _plan(self, sources: dict[int, SourcePlan], carried: Checkpoint | None, now: int) -> RoundPlan:
         self.round += 1
-        carried = pending or savepoint
         context = RoundContext(
             round=self.round,
             version=f"{self._token}-{self.round}",
             checkpoint_id=carried.checkpoint_id if carried is not None else None,
             now_ms=now,
-            completed=tuple(self._checkpoints.completed),
-            aborted=tuple(self._checkpoints.aborted),
+            completed=self.checkpoints.completed,
+            aborted=self.checkpoints.aborted,
             statuses=self.progress.statuses(),
-            savepoint=savepoint is not None,
-            deadline_ms=self._round_deadline(pending, savepoint),
+            savepoint=carried is not None and carried.target is not None,
+            deadline_ms=self._round_deadline(carried),
         )
-        merge = self._merging.of_round(now, checkpoint=pending is not None)
+        merge = self._merging.of_round(now, checkpoint=_checkpoint(carried) is not None)
         return self.progress.plan(context, sources, merge)
 
-    def _round_deadline(self, pending: PendingCheckpoint | None, savepoint: PendingSavepoint | None) -> int | None:
-        """A savepoint is aligned: the user may restore it anywhere, and a job that ends with one leaves nothing behind."""
-        aligned_ms = self._checkpoints.aligned_ms(pending) if savepoint is None else None
+    def _round_deadline(self, carried: Checkpoint | None) -> int | None:
+        """A savepoint is aligned: the user may restore it anywhere, and a job that ends with one leaves nothing in flight."""
+        is_savepoint = carried is not None and carried.target is not None
+        aligned_ms = None if is_savepoint else self.checkpoints.aligned_ms(carried)
         return None if aligned_ms is None else self._clock.now_ms() + int(aligned_ms)
 
-    def _round_ended(self, event: RoundEnded) -> None:
-        running, cut_off = self._rounds.ended()
-        if running.only_tells:
-            return self._told(event)
-        if self._ending:
-            self._stray = _prepared_by(event.acks)
-            return self._savepoints.round_failed(running.savepoint, "the attempt has ended")
+    def _round_ended(self, event: WorkEnded) -> None:
+        self._rounds.ended(event)
+        running, self._running = self._running, None
+        assert running is not None
+        cut_off, carried = running.watchdog.end(), running.carried
+        acks: list[Ack] = event.result if isinstance(event.result, list) else []
+        result, error = RoundResult(running.number, event.seconds, acks), _error_of(event.result)
+        note = functools.partial(self._recorder.note, "round", running.number)
+        if isinstance(at_heart(self.phase), Telling):
+            note("told")
+            return self._told(error, acks)
+        if isinstance(self.phase, WindingUp):
+            note("dropped")
+            self._stray = _prepared_by(acks)
+            return self._give_up_carried(carried, "the attempt has ended")
         try:
-            if event.error is not None:
-                self._fail_round(event.error, running, cut_off)
+            if error is not None:
+                self._fail_round(error, running, cut_off)
             faults.point("C3.acks-in", round=running.number, checkpoint_id=running.plan.context.checkpoint_id)
-            self.progress.check(event.acks)
-            _raise_first_error(event.acks)
-        except Exception as error:
-            self._stray, self.failed_round = _prepared_by(event.acks), (running.plan, event.acks)
-            self._checkpoints.round_failed(running.pending, error)
-            self._savepoints.round_failed(running.savepoint, str(error))
+            self.progress.check(acks)
+            _raise_first_error(acks)
+        except Exception as failed:
+            note("failed", str(failed))
+            self._stray, self.failed_round = _prepared_by(acks), (running.plan, acks)
+            if carried is not None and carried.kind == CHECKPOINT:
+                self.checkpoints.round_failed(carried, failed)
+            self._give_up_carried(carried, str(failed))
             self._stop.check()
             raise
-        declined = next((ack for ack in event.acks if ack.declined is not None), None)
+        declined = next((ack for ack in acks if ack.declined is not None), None)
         if declined is not None:
-            self._savepoints.round_failed(running.savepoint, declined.declined or "")
-            if not self._savepoints.stopping:
-                self._planner.go_on()
-            return self._discard(event.acks, declined, running.pending)
-        self._accept(event, running)
+            note("declined", declined.declined or "")
+            return self._discard(acks, declined.declined or "", carried)
+        note("accepted")
+        self._accept(result, running)
 
-    def _fail_round(self, error: Exception, running: RunningRound, cut_off: bool) -> None:
+    def _fail_round(self, error: Exception | SystemExit, running: Round, cut_off: bool) -> None:
         """A round that hangs must not outlive the rules of failed checkpoints. First it was cancelled, so that none of its
-        tasks goes on below the restart; now its checkpoint has expired, which fails the attempt: its tasks may have hung
+        tasks continues below the restart; now its checkpoint has expired, which fails the attempt: its tasks may have hung
         in user code or outside, and a restart is the way known to be safe."""
         self._stop.check()
         if cut_off and getattr(error, "restart_helps", True):
             message = f"round {running.number} had not ended after {running.patience_ms:.0f} ms"
-            self._checkpoints.round_hung(running.pending, message)
+            self.checkpoints.round_hung(_checkpoint(running.carried), message)
         raise error
 
-    def _discard(self, acks: list[Ack], ack: Ack, pending: PendingCheckpoint | None) -> None:
+    def _discard(self, acks: list[Ack], reason: str, carried: Checkpoint | None) -> None:
         """Nothing of the round happened; it is planned again. A checkpoint it carried has failed."""
-        reason = ack.declined or ""
+        self._give_up_carried(carried, reason)
+        if not isinstance(self.phase, Stopping):
+            self._planner.go_on()
         log.warning("round %d declined: %s", self.round, reason)
         self._planner.discard()
-        self._checkpoints.released |= written_paths(acks)
-        self._lane.discard(_prepared_by(acks), self.progress.committables, self.progress.writer_states())
-        if not self._checkpoints.enabled:
-            raise RoundError(
-                "A round could not store its results, and without checkpoints it cannot go on", found=reason
-            )
-        self._checkpoints.round_declined(pending, reason)
+        self._steps.discard(_prepared_by(acks), self.progress.committables, self.progress.writer_states())
+        self.checkpoints.round_declined(carried, reason, written_paths(acks))
 
-    def _accept(self, event: RoundEnded, running: RunningRound) -> None:
-        before, context = self.progress, running.plan.context
-        accepted, prepared = before.accept(event.acks)
-        self._planner.accept(busy_seconds(event.acks, accepted.graph), rounds_behind(event.acks))
-        self._checkpoints.round_accepted(context, before, accepted)
-        waits = functools.partial(self._committers.waits_for_checkpoint, checkpointing=self._checkpoints.enabled)
+    def _accept(self, result: RoundResult, running: Round) -> None:
+        before, acks = self.progress, result.acks
+        accepted, prepared = before.accept(acks)
+        self._planner.accept(busy_seconds(acks, accepted.graph), rounds_behind(acks))
+        self.checkpoints.round_accepted(running.plan.context, before, accepted)
+        waits = functools.partial(self._committers.waits_for_checkpoint, checkpointing=self.checkpoints.enabled)
         later = {sink: items for sink, items in prepared.items() if waits(sink)}
         at_once = {sink: items for sink, items in prepared.items() if items and sink not in later}
         self.progress = accepted.with_pending(later)
         if at_once:
-            self._lane.publish(at_once)
-        if any(ack.run.attempt > 0 and self._has_sink(ack) for ack in event.acks):
-            log.info("round %d: tasks were tried again; what their first tries left is looked for", context.round)
-            self._lane.sweep(self.progress.committables, self.progress.writer_states())
-        self._cut(event, running)
-        self._report(event, context)
+            self._steps.publish(at_once)
+        if any(ack.run.attempt > 0 and self._has_sink(ack) for ack in acks):
+            log.info("round %d: tasks were tried again; what their first tries left is looked for", result.round)
+            self._steps.sweep(self.progress.committables, self.progress.writer_states())
+        if running.carried is not None:
+            self._cut(running.carried, result)
+        statistics = statistics_of(
+            running.plan.context, result.seconds, acks, accepted.graph, self._steps.take_seconds()
+        )
+        self.statistics.append(statistics)
+        self._recorder.round(statistics, acks)
+        tell(self._listeners, statistics)
 
     def _has_sink(self, ack: Ack) -> bool:
         return any(operator.spec.role is Role.SINK for operator in self.progress.graph.chains[ack.chain].operators)
 
-    def _cut(self, event: RoundEnded, running: RunningRound) -> None:
+    def _cut(self, carried: Checkpoint, result: RoundResult) -> None:
         """What the round carried goes into the lanes."""
-        pending, carried, number = running.pending, running.savepoint, running.number
-        ending = carried.ending if carried is not None else None
-        self._savepoints.last_is_cut = ending is not None
-        if pending is not None:
-            stored = self._checkpoints.cut(pending, event, self.progress, self._planner, number, ending)
-            if ending is not None and not stored:
-                self._last_failed(RoundError("the round of the last checkpoint took longer than its timeout"))
-        elif carried is not None:
-            savepoint = self._savepoints.cut(carried, self._lane.with_unpublished(self.progress), self._planner, number)
-            if ending is not None:
-                self._lane.end_with(savepoint, self.progress.committables)
+        if carried.ending is not None:
+            self._move(LastCut(carried))
+        stored = self.checkpoints.cut(carried, result, self.progress, self._planner)
+        if carried.ending is not None and not stored:
+            self._last_failed(carried, RoundError("the round of the last checkpoint took longer than its timeout"))
 
-    def _report(self, event: RoundEnded, context: RoundContext) -> None:
-        statistics = statistics_of(context, event.seconds, event.acks, self.progress.graph, self._lane.seconds)
-        self._lane.seconds = 0.0
-        self.statistics.append(statistics)
-        self._recorder.round(statistics, event.acks)
-        tell(self._listeners, statistics)
-
-    def _told(self, event: RoundEnded) -> None:
+    def _told(self, error: Exception | SystemExit | None, acks: list[Ack]) -> None:
         """All output is committed, so what failed in the round that only tells is logged."""
-        self._over = not self._ending
+        if isinstance(self.phase, Telling):
+            self.phase = Over(self.phase.last)
         try:
-            if event.error is not None:
-                raise event.error
-            _raise_first_error(event.acks)
-        except Exception as error:
+            if error is not None:
+                raise error
+            _raise_first_error(acks)
+        except Exception as failed:
             text = "checkpoint %d is complete, and not all functions could be told: %s"
-            log.warning(text, self._checkpoints.completed[-1], error)
+            log.warning(text, self.checkpoints.completed[-1], failed)
 
     # -- the end of an attempt -------------------------------------------------------------------------------------------
 
     def _wind_up(self, error: Exception | SystemExit) -> Exception | SystemExit:
-        """Bring both lanes to rest before anybody claims a new lease: the running round is cut off and counts for nothing, what
-        the checkpoint lane has begun comes to its end (if the job is to stop, also what waits in it). Gives what to raise."""
-        self._ending = True
+        """Bring all lanes to rest before anybody claims a new lease: the running round is cut off and counts for nothing, what
+        the checkpoint lane has begun finishes (if the job is to stop, also what waits in it). Gives what to raise."""
         stopped = isinstance(error, STOPPED)
         if not stopped:
-            self._lane.drop()
-        self._copies.drop()
+            self._steps.drop()
+        self._steps.savepoints.drop()
         self._rounds.drop()
+        self.phase = WindingUp(error, self.phase)
+        if self._running is not None:
+            self._running.watchdog.cut()
         later: list[Exception | SystemExit] = []
-        while not (self._rounds.at_rest and self._lane.at_rest and self._copies.at_rest):
+        while not (self._rounds.at_rest and self._steps.at_rest and self._steps.savepoints.at_rest):
             _collect(later, lambda: self._handle(self._inbox.take(self._lanes)))
         _collect(later, lambda: self._committers.abort(self._stray))
-        _collect(later, self._checkpoints.write_history)
+        _collect(later, self.checkpoints.write_history)
         fenced = next((worse for worse in later if isinstance(worse, FencedError)), None)
         if fenced is not None and not stopped:
             return fenced
         # A checkpoint that is stored and could not be committed: cancelled, the job might delete it and lose what it has promised.
         return later[0] if isinstance(error, JobCancelledError) and self._committers.owes and later else error
 
+    def _give_up_last(self) -> None:
+        """The savepoint the job was to end with, if nothing is decided. Else the answer is not known yet: the command is handed
+        back, and the end of the job answers it."""
+        match last_of(self.phase):
+            case Target() as target:
+                self.checkpoints.give_up_target(target, "the attempt has ended")
+            case Checkpoint(target=Target(asked=asked)) as last:
+                if last.is_decided:
+                    assert isinstance(asked, SavepointCommand)
+                    self._inbox.post(asked)
+                else:
+                    self.checkpoints.give_up_savepoint(last, "the attempt has ended")
 
-def _collect(errors: list[Exception | SystemExit], act: Any) -> None:
+    def validate(self) -> None:
+        """Check what must hold between two events; raises ``InvariantError``."""
+        try:
+            running, carried = self._running, self._running.carried if self._running is not None else None
+            assert (running is None) == self._rounds.at_rest, "a round runs if and only if the lane has work"
+            self.checkpoints.validate(carried)
+            match self.phase:
+                case Telling():
+                    assert running is not None and carried is None, "a round that only tells carries nothing"
+                case Over():
+                    assert running is None and self._steps.at_rest and self._steps.savepoints.at_rest, "lanes at rest"
+                case LastCut(checkpoint=last):
+                    assert running is None and not isinstance(last.stage, Failed), (
+                        f"no round after the last cut: {last}"
+                    )
+                case Stopping(target=target):
+                    assert target.ending is not None
+        except AssertionError as error:
+            raise InvariantError(f"{error} (phase {self.phase})") from error
+
+
+def _checkpoint(carried: Checkpoint | None) -> Checkpoint | None:
+    """What a round carries, unless it is a savepoint of a job that continues."""
+    return carried if carried is not None and carried.kind == CHECKPOINT else None
+
+
+def _error_of(result: object) -> Exception | SystemExit | None:
+    """Why a round has no acks."""
+    match result:
+        case Dropped():
+            return RoundError("The attempt ends: no more rounds")
+        case Broke(error=error):
+            return error
+        case Exception():
+            return result
+    return None
+
+
+def _collect(errors: list[Exception | SystemExit], act: Callable[[], object]) -> None:
     try:
         act()
     except (Exception, SystemExit) as error:

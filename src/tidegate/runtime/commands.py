@@ -1,12 +1,14 @@
-"""What a running job can be told, from any thread: each command has an answer of its own."""
+"""What a running job can be told, from any thread: each command has an answer of its own. And whether it was told to stop."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from tidegate.base.errors import JobCancelledError, JobSuspendedError
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.inbox import Event
 
@@ -30,18 +32,18 @@ class Command(Event, Generic[T]):
 
 
 @dataclass(frozen=True)
-class Stopping(Command[JobStatus]):
+class StopCommand(Command[JobStatus]):
     """The job ends in this driver. The running round is dropped; a checkpoint that is being published or committed is brought
     to its end first. Answer: how the job ended."""
 
 
 @dataclass(frozen=True)
-class Cancel(Stopping):
+class Cancel(StopCommand):
     """It is over for good: checkpoints stay or go as the retention says."""
 
 
 @dataclass(frozen=True)
-class Suspend(Stopping):
+class Suspend(StopCommand):
     """Only the driver ends: everything stays as a crash would leave it, whatever the retention, and the lease is given up. A
     job without checkpoints has nothing to go on from, and is cancelled."""
 
@@ -89,3 +91,35 @@ class StopWithSavepoint(LastSavepoint):
 @dataclass(frozen=True)
 class CancelWithSavepoint(LastSavepoint):
     """The job ends as CANCELED, its checkpoints stay or go as the retention says. For every source."""
+
+
+STOPPED = (JobCancelledError, JobSuspendedError)
+"""What ends an attempt because somebody asked for it."""
+
+
+class Stop:
+    """Asked from any thread, looked at by the job's. A cancel outweighs a suspension; neither is taken back."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True  # first: whoever sees that it was asked sees what
+        self.asked.set()
+
+    def suspend(self) -> bool:
+        """Whether nobody has asked before."""
+        first = not self.asked.is_set()
+        self.asked.set()
+        return first
+
+    def error(self) -> JobCancelledError | JobSuspendedError:
+        if self._cancelled:
+            return JobCancelledError("The job was cancelled")
+        return JobSuspendedError("The job was suspended")
+
+    def check(self) -> None:
+        """Raise what ends the attempt, if anybody has asked."""
+        if self.asked.is_set():
+            raise self.error()

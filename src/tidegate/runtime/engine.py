@@ -17,6 +17,15 @@ class RoundPlan:
     tasks: list[list[TaskPlan]]
 
 
+@dataclass(frozen=True)
+class RoundResult:
+    """What came of a round."""
+
+    round: int
+    seconds: float
+    acks: list[Ack]
+
+
 class Engine(Protocol):
     @property
     def one_host(self) -> bool:

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 PATH, FILES = "failed-round", "failed-round.files"
 MOST_COPIED = 64 << 20
 """Bytes of state files that are copied beside the plan: those that no checkpoint has, which the next attempt sweeps."""
-VERSION = 1
+VERSION = 2
 _MAGIC = b"TGROUND"
 
 

@@ -22,10 +22,8 @@ from tidegate.common.job_status import JobStatus
 from tidegate.connectors.values.sinks import collected
 from tidegate.operators.contracts.specs import sinks_of
 from tidegate.runtime.commands import StopWithSavepoint, TriggerSavepoint
-from tidegate.runtime.master import C, JobMaster
-from tidegate.runtime.settings import JobSettings
-from tidegate.runtime.statistics import Listener, RoundStatistics
-from tidegate.runtime.view import JobView
+from tidegate.runtime.master import JobMaster
+from tidegate.runtime.statistics import Listener
 
 
 class StartedJob:
@@ -39,6 +37,12 @@ class StartedJob:
         self._failure: TidegateError | None = None
         self._seconds = 0.0
         self._done = threading.Event()
+        self.job_id, self.settings, self.directory = master.job_id, master.settings, master.directory
+        # The job as it is now, its latest rounds, and what has happened to a checkpoint or round: for whoever shows it.
+        self.view, self.rounds, self.story = master.view, master.statistics, master.story
+        # Tell the job something (``commands.py``). The last two return at once, and ``result`` then raises JobCancelledError, or
+        # JobSuspendedError if the job takes checkpoints: a new start then continues.
+        self.submit, self.cancel, self.suspend = master.submit, master.cancel, master.suspend
         try:
             master.prepare()
         except Exception as error:
@@ -63,30 +67,8 @@ class StartedJob:
         finally:
             self._done.set()
 
-    @property
-    def job_id(self) -> str:
-        return self._master.job_id
-
-    @property
-    def settings(self) -> JobSettings:
-        return self._master.settings
-
-    @property
-    def directory(self) -> str:
-        """The job's directory on checkpoint storage."""
-        return self._master.directory
-
     def status(self) -> JobStatus:
         return self._master.status
-
-    def cancel(self) -> None:
-        """Stop the job; returns at once. ``result`` then raises JobCancelledError."""
-        self._master.cancel()
-
-    def suspend(self) -> None:
-        """End the job in this process and leave it so that a new start goes on; returns at once. ``result`` then raises
-        JobSuspendedError, or JobCancelledError if the job takes no checkpoints."""
-        self._master.suspend()
 
     def result(self, timeout: float | None = None) -> JobExecutionResult:
         """Wait for the end. Raises JobFailedError (the cause chained), JobCancelledError or JobSuspendedError; RestoreError if its
@@ -140,18 +122,6 @@ class StartedJob:
     def collect(self, channel_id: str) -> Iterator[Any]:
         """Values of an ``execute_and_collect`` sink as they are published."""
         return iter(collected(channel_id))
-
-    def rounds(self) -> list[RoundStatistics]:
-        """Statistics of the latest rounds."""
-        return self._master.statistics()
-
-    def view(self) -> JobView:
-        """The job as it is now, for whoever shows it."""
-        return self._master.view()
-
-    def submit(self, command: C) -> C:
-        """Tell the job something: see ``commands.py``."""
-        return self._master.submit(command)
 
     def trigger_savepoint(self, directory: str | None = None) -> Future[str]:
         return self.submit(TriggerSavepoint(directory)).answer

@@ -1,32 +1,28 @@
-"""The inbox of a job: what happens to it, in the order in which its one thread takes it."""
+"""The inbox of a job and the lanes that post to it.
+
+One thread, the job's, takes events from the inbox one after the other and decides. Whatever takes long, or may block, runs in a
+lane beside that thread, and reports with events.
+"""
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
 from tidegate.base.clock import FOREVER, Clock
 from tidegate.base.errors import FencedError
-from tidegate.operators.flow.rows import Ack
+
+# -- events --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Event:
     """Something the job's thread has to hear of."""
-
-
-@dataclass(frozen=True)
-class RoundEnded(Event):
-    """The round lane: acks, or why there are none."""
-
-    round: int
-    seconds: float
-    acks: list[Ack] = field(default_factory=list)
-    error: Exception | None = None
 
 
 @dataclass(frozen=True)
@@ -44,47 +40,30 @@ class LeaseLost(Event):
 
 @dataclass(frozen=True)
 class LaneBroken(Event):
-    """What a lane did raised, and was not meant to."""
+    """The work of a lane raised outside of what ``Lane`` guards."""
 
     error: BaseException
 
 
-class Lane(Enum):
-    """What runs beside the job's thread. Work of one lane runs one after the other, in order."""
+@dataclass(frozen=True)
+class WorkEnded(Event):
+    """The last event of every work. ``result``: what the work returned, or ``Dropped``, or ``Broke``."""
 
-    ROUNDS = "rounds"
-    CHECKPOINTS = "checkpoints"
-    SAVEPOINTS = "savepoints"
-    PUBLICATIONS = "publications"
-
-
-Work = Iterator[Event | None]
-"""What a lane does: the events it yields are posted. ``None``: another lane may go first; only the simulation cares."""
+    lane: Lane
+    seconds: float
+    result: Any
 
 
-class Lanes(Protocol):
-    """Where work runs: in threads, or in a simulation in the job's own thread, in an order given by a seed."""
+@dataclass(frozen=True)
+class Dropped:
+    """The work never began."""
 
-    def submit(self, lane: Lane, work: Work) -> None:
-        """Run it behind what the lane has to do already."""
-        ...
 
-    def aside(self, act: Any) -> None:
-        """Call something short that may still block (a heartbeat, a cancellation): not in the caller's thread, at once."""
-        ...
+@dataclass(frozen=True)
+class Broke:
+    """The work raised. The attempt fails with the error, and nothing that waits in the lane begins."""
 
-    @property
-    def busy(self) -> bool:
-        """Whether any lane has something to do."""
-        ...
-
-    def step(self) -> bool:
-        """The job's thread has nothing to do: go on a step, if the lanes need it for that. False: they do not."""
-        ...
-
-    def close(self) -> None:
-        """The job is over, and all work done."""
-        ...
+    error: Exception | SystemExit
 
 
 class Inbox:
@@ -100,7 +79,7 @@ class Inbox:
         self._arrived.set()
 
     def wake(self) -> None:
-        """Whether the lanes are busy has changed: look again."""
+        """Look again: whether the lanes are busy has changed."""
         self._arrived.set()
 
     def take(self, lanes: Lanes) -> Event:
@@ -121,3 +100,154 @@ class Inbox:
         left = list(self._events)
         self._events.clear()
         return left
+
+
+# -- lanes ---------------------------------------------------------------------------------------------------------------
+
+
+class LaneName(Enum):
+    """Work of one lane runs one after the other, in order."""
+
+    ROUNDS = "rounds"
+    CHECKPOINTS = "checkpoints"
+    SAVEPOINTS = "savepoints"
+    PUBLICATIONS = "publications"
+
+
+Work = Generator[Event | None, None, Any] | Callable[[], Any]
+"""What a lane does. What it returns is the result of ``WorkEnded``. The events a generator yields are posted; ``None``: another
+lane may go first, which only the simulation cares about."""
+
+
+class Lanes(Protocol):
+    """Where work runs: in threads, or in a simulation in the job's own thread, in an order given by a seed."""
+
+    def submit(self, lane: LaneName, work: Iterator[Event | None]) -> None:
+        """Run it after what the lane has to do already."""
+        ...
+
+    def aside(self, act: Any) -> None:
+        """Call something short that may still block (a heartbeat, a cancellation): not in the caller's thread, at once."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether any lane has something to do."""
+        ...
+
+    def step(self) -> bool:
+        """The job's thread has nothing to do: continue a step, if the lanes need that thread for it. False: they do not."""
+        ...
+
+    def close(self) -> None:
+        """The job is over, and all work done."""
+        ...
+
+
+class _Gate(Enum):
+    OPEN = "open"
+    DROPPING = "dropping"
+    """The attempt ends: work that may be dropped does not begin."""
+    BROKEN = "broken"
+    """Work has raised: no other begins."""
+
+
+class Lane:
+    """One lane of an attempt, as the job's thread sees it. Every work that is submitted ends with one ``WorkEnded``."""
+
+    def __init__(self, lanes: Lanes, name: LaneName, clock: Clock) -> None:
+        self.name = name
+        self._lanes, self._clock = lanes, clock
+        self._gate = _Gate.OPEN
+        self.outstanding = 0
+        self.seconds = 0.0
+        """How long the lane has worked since this was last set to 0."""
+
+    @property
+    def at_rest(self) -> bool:
+        return self.outstanding == 0
+
+    @property
+    def is_dropping(self) -> bool:
+        """For work that takes long: whether it should give up."""
+        return self._gate is not _Gate.OPEN
+
+    def submit(self, work: Work, *, may_drop: bool = False) -> None:
+        """``may_drop``: the work need not begin if the attempt ends first."""
+        self._lanes.submit(self.name, self._guarded(work, may_drop))
+        self.outstanding += 1  # only once the work is in the lane: the end of an attempt waits for all that is
+
+    def ended(self, event: WorkEnded) -> None:
+        """Count a work out, before its result is acted on."""
+        self.outstanding -= 1
+        self.seconds += event.seconds
+
+    def drop(self) -> None:
+        """The attempt ends: what may be dropped, and has not begun, does not begin."""
+        if self._gate is _Gate.OPEN:
+            self._gate = _Gate.DROPPING
+
+    def _guarded(self, work: Work, may_drop: bool) -> Iterator[Event | None]:
+        started = self._clock.monotonic()
+        if self._gate is _Gate.BROKEN or (may_drop and self._gate is _Gate.DROPPING):
+            yield WorkEnded(self, 0.0, Dropped())
+            return
+        try:
+            result = (yield from work) if isinstance(work, Generator) else work()
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # the second: a user's committer may exit, and must not end this thread only
+            self._gate = _Gate.BROKEN
+            result = Broke(error)
+        yield WorkEnded(self, self._clock.monotonic() - started, result)
+
+
+class ThreadedLanes:
+    """One thread a lane, from its first work to ``close``: what a lane does is done in one thread, for Spark's sake and the
+    sinks'. All of them are daemons: a driver whose main thread ends does not wait for storage."""
+
+    def __init__(self, inbox: Inbox, name: str) -> None:
+        self._inbox, self._name = inbox, name
+        self._lock = threading.Lock()
+        self._undone = 0
+        self._queues: dict[LaneName, queue.SimpleQueue[Iterator[Event | None] | None]] = {}
+
+    def submit(self, lane: LaneName, work: Iterator[Event | None]) -> None:
+        with self._lock:
+            if lane not in self._queues:
+                todo: queue.SimpleQueue[Iterator[Event | None] | None] = queue.SimpleQueue()
+                name = f"tidegate-{lane.value}-{self._name}"
+                # First of all: a system that has no thread left raises here, and then there is no lane and no work in it.
+                threading.Thread(target=self._run, args=(todo,), name=name, daemon=True).start()
+                self._queues[lane] = todo
+            self._undone += 1
+            self._queues[lane].put(work)
+
+    def _run(self, todo: queue.SimpleQueue[Iterator[Event | None] | None]) -> None:
+        while (work := todo.get()) is not None:
+            try:
+                for event in work:
+                    if event is not None:
+                        self._inbox.post(event)
+            except BaseException as error:  # the job's thread decides what it means
+                self._inbox.post(LaneBroken(error))
+            with self._lock:
+                self._undone -= 1
+            self._inbox.wake()
+
+    def aside(self, act: Callable[[], None]) -> None:
+        threading.Thread(target=act, name=f"tidegate-aside-{self._name}", daemon=True).start()
+
+    @property
+    def busy(self) -> bool:
+        return self._undone > 0
+
+    def step(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        with self._lock:
+            for todo in self._queues.values():
+                todo.put(None)
+            self._queues.clear()

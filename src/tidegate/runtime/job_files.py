@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from tidegate.base.errors import ConfigurationError
 from tidegate.base.files import Files
+from tidegate.base.hashing import SigningKey
 from tidegate.base.held_dir import HeldDirectory, mark_kept, sweep
-from tidegate.base.signing import SigningKey
 from tidegate.base.spooled_files import SpooledFiles
 from tidegate.common import options
 from tidegate.runtime.settings import JobSettings

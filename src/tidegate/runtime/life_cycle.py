@@ -9,17 +9,16 @@ from dataclasses import dataclass
 
 from tidegate.base.clock import Clock, Timer
 from tidegate.base.errors import FencedError
-from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.misfits import Misfit, refusal
 from tidegate.checkpoint.recovery import Recovery
 from tidegate.checkpoint.savepoint import Ending
 from tidegate.graph.plan import JobGraph
+from tidegate.runtime.checkpoints import Checkpoints, NoCheckpoints
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
-from tidegate.runtime.savepoints import SavepointPlace
 
 log = logging.getLogger(__name__)
 
@@ -144,16 +143,15 @@ class Checked:
 
 @dataclass(frozen=True)
 class Restored:
-    """All that a running attempt holds. ``coordinator`` None: the job takes no checkpoints. ``place``: of its savepoints.
-    ``ending``: the job was told to end with a savepoint before, which is complete now: there is nothing to run."""
+    """All that a running attempt holds. ``ending``: the job was told to end with a savepoint before, which is complete now: there
+    is nothing to run."""
 
     claimed: Claimed
     graph: JobGraph
     planner: SourcePlanner
     progress: Progress
     committers: SinkCommitters
-    coordinator: CheckpointCoordinator | None
-    place: SavepointPlace
+    checkpoints: Checkpoints | NoCheckpoints
     ending: Ending | None = None
 
     def end(self, status: AttemptStatus) -> None:
@@ -168,14 +166,8 @@ class Restored:
     def _end(self, status: AttemptStatus) -> None:
         if status is AttemptStatus.RUNNING:
             self.claimed.lease.release()
-        elif self.coordinator is not None:
-            self.coordinator.on_shutdown(status, self._abort_output)
-        else:  # without checkpoints nothing of it can ever be committed
-            self._abort_output()
-            self.claimed.lease.release()
-
-    def _abort_output(self) -> None:
-        self.committers.abort_lingering({}, {})
+        else:
+            self.checkpoints.on_shutdown(status, lambda: self.committers.abort_lingering({}, {}))
 
 
 def _unless_fenced(act: Act) -> None:

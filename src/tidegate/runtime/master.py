@@ -36,14 +36,22 @@ from tidegate.operators.contracts.specs import SinkNode, sinks_of
 from tidegate.operators.flow.level import JobSpec, job_spec
 from tidegate.operators.loop.blame import SEE_CAUSE
 from tidegate.runtime.attempt import Attempt
-from tidegate.runtime.commands import Cancel, Command, LastSavepoint, SavepointCommand, Stopping, Suspend
+from tidegate.runtime.commands import (
+    STOPPED,
+    Cancel,
+    Command,
+    LastSavepoint,
+    SavepointCommand,
+    Stop,
+    StopCommand,
+    Suspend,
+)
 from tidegate.runtime.engine import Engine
 from tidegate.runtime.failed_round import FailedRound, forget
 from tidegate.runtime.generated_ids import GeneratedIds
 from tidegate.runtime.guarantee import check_required, guarantee_of
-from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
+from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost, ThreadedLanes
 from tidegate.runtime.job_files import job_files
-from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import Checked, FinishedBefore, Restored
 from tidegate.runtime.prometheus import open_metrics_port
 from tidegate.runtime.rehearsal import Rehearsal
@@ -52,8 +60,7 @@ from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.restoring import Restoring, Submission
 from tidegate.runtime.settings import JobSettings
 from tidegate.runtime.statistics import Listener, RoundStatistics
-from tidegate.runtime.stop import STOPPED, Stop
-from tidegate.runtime.view import JobRecorder, JobView
+from tidegate.runtime.view import JobRecorder, JobView, Note
 from tidegate.state.local_dir import choose_root
 from tidegate.state.stores import opener
 
@@ -81,10 +88,10 @@ class JobMaster:
         listeners: list[Listener] | None = None,
         lanes: Callable[[Inbox, str], Lanes] = ThreadedLanes,
     ) -> None:
-        self._program, self._engine = program, engine
+        self.program, self._engine = program, engine
         self._clock = clock or SystemClock()
         self._listeners = listeners if listeners is not None else []
-        self._settings = settings = JobSettings.of(program.configuration)
+        self.settings = settings = JobSettings.of(program.configuration)
         self.job_id = settings.job_id or new_job_id()
         opener(settings.state_backend, settings.stores)  # what it needs must be installed
         self.status = JobStatus.CREATED
@@ -108,20 +115,22 @@ class JobMaster:
             clock=self._clock,
             liveness=liveness,
         )
+        self.directory = files.root
+        """On checkpoint storage."""
         self.graph = self._job.graph({})
         self._recorder = JobRecorder(
             self.job_id,
             self.graph,
             self._clock,
-            directory=self._job.files.root,
+            directory=self.directory,
             is_temporary=self._is_temporary,
             policy=settings.checkpoints,
         )
         self._inbox = Inbox(self._clock)
         self._lanes = lanes(self._inbox, self.job_id)
-        self._restoring = Restoring(self._job, self._lanes.aside, self._on_lease_lost)
         self._stop = Stop()
-        self._stops: list[Stopping] = []  # answered at the end
+        self._restoring = Restoring(self._job, self._lanes, self._recorder, self._stop, self._on_lease_lost)
+        self._stops: list[StopCommand] = []  # answered at the end
         self._attempt: Attempt | None = None
         self._spec: JobSpec | None = None
         self._current: Checked | Restored | FinishedBefore | None = None
@@ -134,22 +143,9 @@ class JobMaster:
     # -- from outside ----------------------------------------------------------------------------------------------------
 
     @property
-    def directory(self) -> str:
-        """The job's directory on checkpoint storage."""
-        return self._job.files.root
-
-    @property
-    def program(self) -> Program:
-        return self._program
-
-    @property
-    def settings(self) -> JobSettings:
-        return self._settings
-
-    @property
     def has_fixed_id(self) -> bool:
         """Whether a new start of the same program is the same job."""
-        return self._settings.job_id is not None and not self._is_temporary
+        return self.settings.job_id is not None and not self._is_temporary
 
     @property
     def has_begun(self) -> bool:
@@ -164,9 +160,14 @@ class JobMaster:
         """The job as it is now."""
         return self._recorder.view(self.status)
 
+    def story(self, kind: str, number: int) -> list[Note]:
+        """What has happened to a ``checkpoint``, ``savepoint`` or ``round`` of this run, oldest first, as far as it is remembered.
+        From any thread."""
+        return self._recorder.story(kind, number)
+
     def kept_checkpoint(self) -> str | None:
         """Address of the latest completed checkpoint that is still there, to restore from."""
-        if self._settings.checkpoints is None:
+        if self.settings.checkpoints is None:
             return None
         latest = read_lineage(self._job.files).latest
         return None if latest is None else latest.directory or self._job.files.location(f"chk-{latest.checkpoint_id}")
@@ -175,14 +176,14 @@ class JobMaster:
         """Tell the job something, from any thread; the command's ``answer`` comes when the job has acted on it, or cannot any
         more."""
         # Before the command: the job's thread, once it has taken that, begins no round that nobody would cancel.
-        stopping = isinstance(command, Stopping) and self._ask_to_stop(command)
+        stopping = isinstance(command, StopCommand) and self._ask_to_stop(command)
         if isinstance(command, SavepointCommand):
             self._generated_ids.warn()
         with self._status_lock:
             ended = self.status.is_terminal_state()
             if not ended:
                 self._inbox.post(command)
-                if isinstance(command, Stopping):
+                if isinstance(command, StopCommand):
                     self._stops.append(command)
         if ended:
             self._refuse(command)
@@ -190,9 +191,9 @@ class JobMaster:
             self._engine.cancel()
         return command
 
-    def _ask_to_stop(self, command: Stopping) -> bool:
+    def _ask_to_stop(self, command: StopCommand) -> bool:
         """Whether there is anything to stop that was not asked to before."""
-        if isinstance(command, Suspend) and self._settings.checkpoints is not None:
+        if isinstance(command, Suspend) and self.settings.checkpoints is not None:
             return self._stop.suspend()
         cancelling = self._become(JobStatus.CANCELLING)
         if cancelling:
@@ -215,7 +216,7 @@ class JobMaster:
 
     def _refuse(self, command: Command[Any]) -> None:
         """The job has ended."""
-        if isinstance(command, Stopping):
+        if isinstance(command, StopCommand):
             return command.succeed(self.status)
         if self.status is JobStatus.CANCELED:
             return command.fail(JobCancelledError("The job was cancelled", found="it takes no commands any more"))
@@ -239,28 +240,27 @@ class JobMaster:
 
     def prepare(self) -> None:
         """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
-        guarantee = guarantee_of(self.graph, self._settings.checkpoints)
+        guarantee = guarantee_of(self.graph, self.settings.checkpoints)
         try:
-            check_required(self.graph, guarantee, self._settings.required_guarantee)
-            policy = self._settings.checkpoints
+            check_required(self.graph, guarantee, self.settings.required_guarantee)
+            policy = self.settings.checkpoints
             for operator in sinks_of(self.graph):
                 if policy is not None and policy.at_least_once:
                     _refuse_held_back(operator)
                 operator.spec.sink.validate()
                 operator.spec.sink.validate_parallelism(operator.parallelism)
                 operator.spec.sink.validate_checkpoints(None if policy is None else policy.interval_ms)
-            if self.has_fixed_id or self._settings.recovery_path or self._settings.savepoint_dir:
+            if self.has_fixed_id or self.settings.recovery_path or self.settings.savepoint_dir:
                 self._generated_ids.warn()
-            self._job.files.check_writable(group=self._settings.group_access)
+            self._job.files.check_writable(group=self.settings.group_access)
             job_spec(self.graph, "check", self._subtask_settings())
             self._start()
             log.info("job %s: %s", self.job_id, guarantee)
             for line in guarantee.lines():
                 log.info("job %s: path %s", self.job_id, line)
         except BaseException as error:
-            if not (
-                isinstance(error, Exception) and self.waits_for(error)
-            ):  # else the next try needs what this one holds
+            # What is tried again needs what this try holds.
+            if not (isinstance(error, Exception) and self.waits_for(error)):
                 self._give_up_start()
             raise
 
@@ -272,7 +272,7 @@ class JobMaster:
     def waits_for(self, error: Exception) -> bool:
         """Whether ``run`` tries the start again that has failed so: another system is away, and the restart strategy covers it."""
         helps = error.restart_helps if isinstance(error, TidegateError) else is_outage(error)
-        self._not_started = error if helps and self._settings.restart_covers_start else None
+        self._not_started = error if helps and self.settings.restart_covers_start else None
         return self._not_started is not None
 
     def _prepare_at_last(self) -> None:
@@ -310,20 +310,16 @@ class JobMaster:
         except JobSuspendedError:
             self._end(JobStatus.SUSPENDED, AttemptStatus.SUSPENDED)
             raise
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # the second: code of the user's has exited; its job ends, not the process
+        except (Exception, SystemExit) as error:  # the second: user code has exited; its job ends, not the process
             self._end(JobStatus.FAILED, AttemptStatus.FAILED, fenced=isinstance(error, LeaseError))
             raise
 
     @contextlib.contextmanager
     def _shown_to_prometheus(self) -> Iterator[None]:
-        settings = self._settings
-        if settings.metrics_ports is None:
+        if self.settings.metrics_ports is None:
             yield
             return
-        self._prometheus = open_metrics_port(settings.metrics_ports, self.view, settings.metrics_token_file)
+        self._prometheus = open_metrics_port(self.settings.metrics_ports, self.view, self.settings.metrics_token_file)
         log.info("job %s: metrics at http://127.0.0.1:%d/metrics", self.job_id, self._prometheus.port)
         try:
             yield
@@ -375,7 +371,7 @@ class JobMaster:
         if not isinstance(error, UserCodeError):
             cure = error.cure or "see the cause"
             return f"{cure}. No round has succeeded, and this error came {times} times: the job gives up ({key})"
-        look = f"tidegate debug {self.job_id} shows record, key and state. " if self._settings.checkpoint_dir else ""
+        look = f"tidegate debug {self.job_id} shows record, key and state. " if self.settings.checkpoint_dir else ""
         cured = "" if error.cure in (None, SEE_CAUSE) else f"; {error.cure}"
         return (
             f"{look}Correct the function, then start the program again{cured}. The failure came {times} times with no completed "
@@ -410,7 +406,7 @@ class JobMaster:
         self._run_rounds(current, token)
 
     def _rehearse(self, checked: Checked, token: str) -> None:
-        policy = self._settings.checkpoints
+        policy = self.settings.checkpoints
         patience_ms = None if policy is None else policy.timeout_ms
         try:
             Rehearsal(self._engine, self._clock, self._lanes.aside, patience_ms).run(checked, token)
@@ -430,7 +426,7 @@ class JobMaster:
             stop=self._stop,
             first_round=self._round,
             poll_ms=self._poll_ms(),
-            merges=self._settings.merges,
+            merges=self.settings.merges,
             recorder=self._recorder,
             listeners=self._listeners,
         )
@@ -452,7 +448,7 @@ class JobMaster:
     def _keep_failed_round(self) -> None:
         """For ``tidegate debug``. Behind everything that counts."""
         failed = self._attempt.failed_round if self._attempt is not None else None
-        if failed is not None and self._spec is not None and self._settings.checkpoints is not None:
+        if failed is not None and self._spec is not None and self.settings.checkpoints is not None:
             kept = FailedRound.of(self.graph.name, self.job_id, self._spec, *failed)
             if kept is not None:
                 kept.keep(self._job.files)
@@ -500,11 +496,11 @@ class JobMaster:
         return isinstance(self._current, Restored) and self._current.committers.owes
 
     def _poll_ms(self) -> int:
-        timeouts = [t.buffer_timeout_ms for t in self._program.transformations]
-        return min([self._settings.poll_ms, *(max(1, t) for t in timeouts if t is not None and t >= 0)])
+        timeouts = [t.buffer_timeout_ms for t in self.program.transformations]
+        return min([self.settings.poll_ms, *(max(1, t) for t in timeouts if t is not None and t >= 0)])
 
     def _subtask_settings(self) -> Settings:
-        settings = self._settings
+        settings = self.settings
         return Settings(
             job_id=self._job.run_id,
             root=self._job.files.root,
@@ -519,7 +515,7 @@ class JobMaster:
             strong_hashes=settings.signing_key_file is not None,
             allow_pickle=settings.allow_pickle,
             parameters=dict(settings.parameters),
-            cached_files={file.name: file.path for file in Dependencies.of(self._program.configuration).cached_files},
+            cached_files={file.name: file.path for file in Dependencies.of(self.program.configuration).cached_files},
             object_reuse=settings.object_reuse,
             force_unaligned=settings.force_unaligned,
             inline=settings.inline_functions,
@@ -564,7 +560,7 @@ class JobMaster:
         memory ends with its driver, unless somebody has interrupted the job to continue later."""
         if self._memory is not None and status is not JobStatus.SUSPENDED:
             self._memory.remove()
-        elif self._settings.checkpoints is None or (self._is_temporary and self.kept_checkpoint() is None):
+        elif self.settings.checkpoints is None or (self._is_temporary and self.kept_checkpoint() is None):
             self._job.files.delete_tree("")
         elif self._memory is not None:
             self._memory.keep()
@@ -572,7 +568,7 @@ class JobMaster:
     @property
     def _is_temporary(self) -> bool:
         """Whether the directory was made for this run alone."""
-        return not self._settings.checkpoint_dir
+        return not self.settings.checkpoint_dir
 
     def _quietly(self, what: str, step: Callable[[], object]) -> None:
         """Clean-up behind the outcome: it must not turn a finished job into a failed one, nor hide why one failed."""

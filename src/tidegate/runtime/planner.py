@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from types import MappingProxyType
 
 from tidegate.base.errors import RestoreError
@@ -22,6 +23,14 @@ _LEAST_SHARE = 1 / 16
 records."""
 _LITTLE = 0.25
 """A round that takes less than this part of the target time had little to do."""
+
+
+class _Reading(Enum):
+    ON = "on"
+    STOPPED = "stopped"
+    """No source is asked: the job ends with a savepoint."""
+    DRAINED = "drained"
+    """As if all sources had told their end."""
 
 
 @dataclass
@@ -62,7 +71,7 @@ class SourcePlanner:
         on_refused: Callable[[SourceNode, RestoreError], None] | None = None,
     ) -> None:
         self._target_ms, self._most, self._whole = target_ms, most, whole
-        self._reads, self._drains = True, False
+        self._reading = _Reading.ON
         self.rest_ms = 0
         """How long to rest, counted from the start of the last accepted round, because that round had little to do and all sources
         were read to their present end. 0: the next round begins at once."""
@@ -104,7 +113,7 @@ class SourcePlanner:
         so long subtasks take input, if that is bounded."""
         if self._whole:
             return self._plan_whole(now_ms)
-        if not self._reads:
+        if self._reading is not _Reading.ON:
             return self._plan_nothing()
         self._share = self._admitted(room_ms)
         self._alignment.observe(snapshots, {s.operator.id for s in self._sources if s.finished}, now_ms)
@@ -135,16 +144,16 @@ class SourcePlanner:
         for s in self._sources:
             if not s.is_before:
                 s.before, s.is_before = s.enumerator.snapshot(), True
-            s.plan = SourcePlan(finished=s.finished or self._drains, awaited=s.enumerator.awaited)
+            s.plan = SourcePlan(finished=s.finished or self._reading is _Reading.DRAINED, awaited=s.enumerator.awaited)
         return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
 
     def stop(self, *, drain: bool) -> None:
         """Ask no source from now on. ``drain``: as if all sources were finished."""
-        self._reads, self._drains = False, drain
+        self._reading = _Reading.DRAINED if drain else _Reading.STOPPED
 
     def go_on(self) -> None:
         """Continue: the job does not stop after all. Not possible after an accepted drained round, in which event time ended."""
-        self._reads, self._drains = True, False
+        self._reading = _Reading.ON
 
     def _plan_whole(self, now_ms: int) -> dict[int, SourcePlan]:
         """Plan nothing until every source is finished."""
@@ -234,7 +243,7 @@ class SourcePlanner:
     @property
     def some_finished(self) -> bool:
         """Whether a source is finished, in an earlier round or in the planned one. A drained source does not count."""
-        planned = self._reads and any(s.plan is not None and s.plan.finished for s in self._sources)
+        planned = self._reading is _Reading.ON and any(s.plan is not None and s.plan.finished for s in self._sources)
         return planned or any(s.finished for s in self._sources)
 
     @property

@@ -8,8 +8,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
-from tidegate.checkpoint.figures import OperatorFigures
-from tidegate.checkpoint.history import HistoryEntry
+from tidegate.checkpoint.history import HistoryEntry, OperatorFigures
 from tidegate.operators.contracts.metrics import DISTRIBUTION, METER
 from tidegate.runtime.view import JobView, OperatorView, Outcome
 

@@ -16,7 +16,6 @@ from tidegate.base.hashing import is_strong
 from tidegate.base.pickling import allow_stored
 from tidegate.checkpoint.assign import ProgramOperator, match_operators
 from tidegate.checkpoint.completed import TASK_OWNED, CompletedCheckpoints
-from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.history import CheckpointHistory
 from tidegate.checkpoint.lease import Lease, Liveness, acquire, refuse_if_held
 from tidegate.checkpoint.lease_records import AttemptStatus
@@ -26,19 +25,24 @@ from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.misfits import Misfit, named
 from tidegate.checkpoint.previous import offering_previous
 from tidegate.checkpoint.recovery import Recovery, decide, origin_of
-from tidegate.checkpoint.savepoint import Ending, NewSavepoint, discard_unfinished
+from tidegate.checkpoint.savepoint import Ending, NewSavepoint, SavepointPlace, discard_unfinished
 from tidegate.common.options import ALLOW_PICKLE, SIGNING_KEY_FILE
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program, Role
 from tidegate.operators.contracts.source import SourceContext
 from tidegate.operators.contracts.specs import sinks_of, sources_of
 from tidegate.runtime import in_flight, rehearsal
+from tidegate.runtime.checkpoints import Checkpoints, NoCheckpoints
+from tidegate.runtime.commands import Stop
 from tidegate.runtime.commits import SinkCommitters
-from tidegate.runtime.life_cycle import Act, Checked, Claimed, FinishedBefore, Heartbeat, Restored
+from tidegate.runtime.inbox import Lanes
+from tidegate.runtime.life_cycle import Checked, Claimed, FinishedBefore, Heartbeat, Restored
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
-from tidegate.runtime.savepoints import SavepointPlace
+from tidegate.runtime.savepoints import Around
 from tidegate.runtime.settings import JobSettings
+from tidegate.runtime.steps import CheckpointSteps, Steps
+from tidegate.runtime.view import JobRecorder
 from tidegate.state.key_types import key_identity
 from tidegate.state.local_dir import local_name, remove_job
 
@@ -71,12 +75,17 @@ class Submission:
 
 
 class Restoring:
-    """Of one job. ``aside`` and ``on_lost``: see ``Heartbeat``."""
+    """Of one job. ``on_lost``: see ``Heartbeat``."""
 
     def __init__(
-        self, job: Submission, aside: Callable[[Act], None], on_lost: Callable[[int, FencedError], None]
+        self,
+        job: Submission,
+        lanes: Lanes,
+        recorder: JobRecorder,
+        stop: Stop,
+        on_lost: Callable[[int, FencedError], None],
     ) -> None:
-        self._job, self._aside, self._on_lost = job, aside, on_lost
+        self._job, self._lanes, self._recorder, self._stop, self._on_lost = job, lanes, recorder, stop, on_lost
         self._accepted: CheckpointMetadata | None = None
         """The unsigned snapshot that the user lets this run restore."""
 
@@ -113,7 +122,7 @@ class Restoring:
             liveness=job.liveness,
             own_claims=job.claims,
         )
-        return Claimed(lease, Heartbeat(lease, job.clock, self._aside, self._on_lost))
+        return Claimed(lease, Heartbeat(lease, job.clock, self._lanes.aside, self._on_lost))
 
     def _decide(self, lease: Lease, first: bool) -> Recovery:
         """A path from elsewhere counts only while the job has nothing of its own."""
@@ -241,15 +250,7 @@ class Restoring:
             planner=checked.planner,
             progress=progress,
             committers=committers,
-            coordinator=self._new_coordinator(claimed.lease, completed),
-            place=SavepointPlace(
-                self._job.job_id,
-                self._job.program.name,
-                settings.savepoint_dir,
-                settings.savepoint_threads,
-                "a job in batch mode is one round, and takes none" if settings.batch_mode else None,
-                settings.group_access,
-            ),
+            checkpoints=self._new_checkpoints(claimed.lease, completed, committers, graph),
             ending=recovery.ending,
         )
 
@@ -312,18 +313,21 @@ class Restoring:
             at_once=job.settings.checkpoints is not None and job.settings.checkpoints.at_least_once,
         )
 
-    def _new_coordinator(self, lease: Lease, completed: CompletedCheckpoints) -> CheckpointCoordinator | None:
-        policy = self._job.settings.checkpoints
-        if policy is None:
-            return None
-        return CheckpointCoordinator(
-            job_name=self._job.program.name,
-            policy=policy,
-            lease=lease,
-            completed=completed,
-            history=CheckpointHistory(self._job.files),
-            clock=self._job.clock,
+    def _new_checkpoints(
+        self, lease: Lease, completed: CompletedCheckpoints, committers: SinkCommitters, graph: JobGraph
+    ) -> Checkpoints | NoCheckpoints:
+        job, settings, policy = self._job, self._job.settings, self._job.settings.checkpoints
+        refusal = "a job in batch mode is one round, and takes none" if settings.batch_mode else None
+        place = SavepointPlace(
+            job.job_id, job.program.name, settings.savepoint_dir, refusal, group=settings.group_access
         )
+        around = Around(place, graph, lease, self._recorder, job.clock, self._stop)
+        needs = (self._lanes, committers, lease, job.clock, settings.savepoint_threads)
+        if policy is None:
+            return NoCheckpoints(Steps(*needs), around)
+        history = CheckpointHistory(job.files)
+        steps = CheckpointSteps(*needs, completed, history, policy.concurrency)
+        return Checkpoints(steps, around, policy, history)
 
 
 class Read(NamedTuple):

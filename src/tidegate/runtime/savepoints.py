@@ -5,162 +5,112 @@ counts for nothing: neither against the tolerable failures nor in what the job d
 
 **The end of a job with a savepoint.** The last round reads nothing (or is the end of input) and carries the last checkpoint. In the
 checkpoint lane, in this order: *copy the state files -> publish the checkpoint (7) -> publish the savepoint -> commit (8) -> settle
-the savepoint -> end the job -> answer*. Why so:
+the savepoint -> end the job -> answer*. Why this order:
 
-- Files first: what can go wrong (no space, no permission) goes wrong before anything has happened, and the job goes on.
-- The checkpoint decides (``Ending`` is a part of it). A crash before it restores the checkpoint before: the job goes on as if
-  nobody had asked, and what there is of the savepoint is deleted. A crash behind it, at any point, restores this checkpoint, and
+- Files first: what can go wrong (no space, no permission) goes wrong before anything has happened, and the job continues.
+- The checkpoint decides (``Ending`` is a part of it). A crash before it restores the checkpoint before: the job continues as if
+  nobody had asked, and what there is of the savepoint is deleted. A crash after it, at any point, restores this checkpoint, and
   the new attempt does the rest of the end (``restoring.py``) instead of running: the savepoint is there, its output is committed
   once, the job ends, and its record says with which savepoint.
 - The savepoint comes before the commit, since a job without checkpoints has no other record of what is to be committed: who
-  restores it there commits it.
-- Commit before the end, so a stopped job leaves nothing behind that only a restore would make visible. A job that is cancelled with
-  a savepoint commits too: cancelled, its pending output would be aborted, and the savepoint that names it be of no use.
+  restores the savepoint there commits it.
+- Commit before the end, so a stopped job leaves nothing that only a restore would make visible. A job that is cancelled with a
+  savepoint commits too: otherwise its pending output would be aborted, and the savepoint that names it be of no use.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tidegate.base.clock import FOREVER, Clock
-from tidegate.base.errors import (
-    CheckpointError,
-    ConfigurationError,
-    NoTargetError,
-    RefusedError,
-    StorageError,
-    TidegateError,
-)
+from tidegate.base.errors import CheckpointError, RefusedError, StorageError, TidegateError
 from tidegate.base.files import Files
-from tidegate.checkpoint.history import CheckpointHistory
+from tidegate.checkpoint.checkpoint import Checkpoint, Cut, Failed, Stored, Target, Triggered
+from tidegate.checkpoint.checkpoint import CheckpointFailureReason as Reason
 from tidegate.checkpoint.lease import Lease
-from tidegate.checkpoint.metadata import SAVEPOINT, CheckpointMetadata
-from tidegate.checkpoint.pending import PendingCheckpoint
-from tidegate.checkpoint.savepoint import PURPOSE, Ending, NewSavepoint, discard, new_address
+from tidegate.checkpoint.metadata import CHECKPOINT, SAVEPOINT, CheckpointMetadata, OperatorState
+from tidegate.checkpoint.savepoint import PURPOSE, Copied, Ending, NewSavepoint, SavepointPlace, discard
 from tidegate.graph.plan import JobGraph
 from tidegate.operators.contracts.specs import sources_of
-from tidegate.runtime.commands import CancelWithSavepoint, LastSavepoint, SavepointCommand, StopWithSavepoint
+from tidegate.runtime.commands import CancelWithSavepoint, LastSavepoint, SavepointCommand, Stop, StopWithSavepoint
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
-from tidegate.runtime.savepoint_lane import SavepointEnded, SavepointLane
-from tidegate.runtime.stop import Stop
+from tidegate.runtime.steps import Steps
 from tidegate.runtime.view import JobRecorder
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True)
-class SavepointPlace:
-    """Where a job's savepoints go, and what they are called. ``directory``: the configured one. ``threads``: so many of their files
-    are copied at a time. ``refusal``: why it takes none. ``group``: the group of the directory may read them."""
-
-    job_id: str
-    job_name: str
-    directory: str | None
-    threads: int
-    refusal: str | None = None
-    group: bool = False
-
-    def new_address(self, target: str | None, job: Files) -> str:
-        chosen = target or self.directory
-        if not chosen:
-            raise NoTargetError(
-                "A savepoint needs a directory to be made in",
-                where=f"job {self.job_id}",
-                found="none was given, and execution.checkpointing.savepoint-dir (state.savepoints.dir) is not set",
-                cure="give one with the command, or set the key when the job is started",
-            )
-        address = new_address(chosen, self.job_id)
-        if address.startswith(job.root + "/"):
-            raise ConfigurationError(
-                "A savepoint lies outside of its job's own directory, which may be deleted when the job ends",
-                where=f"job {self.job_id}",
-                found=f"{chosen} in {job.root}",
-                cure="give another directory",
-            )
-        return address
+CLOSED = "a source has ended, and execution.checkpointing.checkpoints-after-tasks-finish is false"
 
 
 @dataclass(frozen=True)
-class PendingSavepoint:
-    """One that a round carries, or is going to."""
+class Around:
+    """What the checkpoints and savepoints of an attempt work with."""
 
-    command: SavepointCommand
-    address: str
-    checkpoint_id: int = 0
-    trigger_ms: int = 0
-
-    @property
-    def ending(self) -> Ending | None:
-        """How the job ends with it; None: it goes on."""
-        if not isinstance(self.command, LastSavepoint):
-            return None
-        return Ending(self.address, isinstance(self.command, CancelWithSavepoint), self.command.drains)
+    place: SavepointPlace
+    graph: JobGraph
+    lease: Lease
+    recorder: JobRecorder
+    clock: Clock
+    stop: Stop
 
 
-class AttemptSavepoints:
-    """Belongs to an attempt and is its thread's. Every command that comes here is answered when the attempt has ended, or handed
-    back (``close``)."""
+class Savepoints:
+    """What a job with checkpoints and one without have in common. Belongs to an attempt and is its thread's. Every command that
+    comes here is answered when the attempt has ended, or handed back (``close``)."""
 
-    def __init__(
-        self,
-        place: SavepointPlace,
-        graph: JobGraph,
-        lease: Lease,
-        lane: SavepointLane,
-        history: CheckpointHistory | None,
-        recorder: JobRecorder,
-        clock: Clock,
-        stop: Stop,
-    ) -> None:
-        """``history``: of the job's checkpoints, if it takes any."""
-        self._place, self._graph, self._lease, self._lane, self._history = place, graph, lease, lane, history
-        self._recorder, self._clock, self._stop = recorder, clock, stop
-        self._waiting: deque[PendingSavepoint] = deque()
-        self._under_way: dict[str, SavepointCommand] = {}
-        self._last: PendingSavepoint | None = None
-        self.last_is_cut = False
-        """The last round is accepted: no other begins."""
-        self._decided = False
-        self.ended_with: Ending | None = None
-        """Everything is done but to end."""
+    def __init__(self, steps: Steps, around: Around) -> None:
+        self.steps = steps
+        self._place, self._graph, self._lease = around.place, around.graph, around.lease
+        self._recorder, self._clock, self._stop = around.recorder, around.clock, around.stop
+        self._all: dict[int, Checkpoint] = {}
+        """All checkpoints and savepoints of the attempt by id, until they are over and functions have heard of them."""
+        self._waiting: deque[Target] = deque()
 
     @property
-    def waiting(self) -> bool:
-        """Whether the next round should carry one."""
-        return bool(self._waiting) and self._lane.at_rest and not self._under_way
+    def closed(self) -> bool:
+        """A source has ended, and the job was told to take no checkpoints from then on."""
+        return False
+
+    def paths(self) -> set[str]:
+        """State files of checkpoints and savepoints under way."""
+        return {path for checkpoint in self._all.values() for path in checkpoint.paths()}
 
     @property
-    def stopping(self) -> bool:
-        """The job has been told to end with a savepoint."""
-        return self._last is not None
+    def savepoint_waits(self) -> bool:
+        """Whether the next round should carry a savepoint of a job that continues."""
+        return bool(self._waiting) and self.steps.savepoints.at_rest
 
     # -- asked -----------------------------------------------------------------------------------------------------------
 
-    def ask(self, command: SavepointCommand) -> bool:
-        """Refused, with an answer, or to be done. True: nothing more may be read."""
+    def ask_for_savepoint(self, command: SavepointCommand, last: Target | None) -> Target | None:
+        """Refuse the command, with an answer, or note it. ``last``: the job ends already, with this one. Gives the target of a
+        savepoint that the job ends with: nothing more may be read."""
         try:
-            self._refuse_if_impossible(command)
-            asked = PendingSavepoint(command, self._place.new_address(command.target, self._lease.files))
-            self._make_room(asked.address)
+            self._refuse_if_impossible(command, last)
+            address = self._place.new_address(command.target, self._lease.files)
+            self._make_room(address)
         except TidegateError as error:
             command.fail(error)
-            return False
+            return None
         if isinstance(command, LastSavepoint):
-            self._last = asked
-            return True
-        self._waiting.append(asked)
-        return False
+            cancels = isinstance(command, CancelWithSavepoint)
+            return Target(address, command, Ending(address, cancels, command.drains))
+        self._waiting.append(Target(address, command))
+        return None
 
-    def _refuse_if_impossible(self, command: SavepointCommand) -> None:
+    def _refuse_if_impossible(self, command: SavepointCommand, last: Target | None) -> None:
+        if self.closed:
+            raise _refused(CLOSED, "set it to true")
         if self._place.refusal is not None:
             raise _refused(self._place.refusal, "run it in streaming mode")
-        if self._last is not None:
+        if last is not None:
             raise _refused(
-                f"the job ends already, with the savepoint {self._last.address}", "take that one, when it is there"
+                f"the job ends already, with the savepoint {last.address}", "take that one, when it is there"
             )
         fixed = [o.label for o in sources_of(self._graph) if not o.spec.source.can_stop]
         if fixed and isinstance(command, StopWithSavepoint):
@@ -180,118 +130,126 @@ class AttemptSavepoints:
             self._lease.savepoint_over(address)
             raise
 
-    def refuse_waiting(self, why: str) -> None:
+    def refuse_waiting_savepoints(self, why: str) -> None:
         """Those that wait for a round will not get one."""
         while self._waiting:
-            self._give_up(self._waiting.popleft(), why)
+            self.give_up_target(self._waiting.popleft(), why)
 
     # -- the round that carries one --------------------------------------------------------------------------------------
 
-    def begin(self, checkpoint: PendingCheckpoint | None, take_id: Callable[[], int]) -> PendingSavepoint | None:
-        """For the round that begins. ``checkpoint``: that it carries; a last savepoint is that checkpoint, any other has an id of
-        its own. None: nobody waits, or storage gave no id."""
-        asked = self._last or (self._waiting.popleft() if self.waiting else None)
-        if asked is None:
-            return None
-        now = self._clock.now_ms()
-        if checkpoint is not None:
-            return PendingSavepoint(asked.command, asked.address, checkpoint.checkpoint_id, now)
+    def begin_savepoint(self, target: Target | None = None) -> Checkpoint | None:
+        """Step 1, for the round that begins: the next one that waits, or the last one of a job without checkpoints. None: storage
+        gave no id, and who asked is told."""
+        target = target or self._waiting.popleft()
+        now_ms, now = self._clock.now_ms(), self._clock.monotonic() * 1000
         try:
-            begun = PendingSavepoint(asked.command, asked.address, take_id(), now)
+            taken = self._take_id()
         except StorageError as error:
-            self._give_up(asked, f"checkpoint storage gave no id for it: {error}")
-            self._last = None if asked is self._last else self._last
+            self.give_up_target(target, f"checkpoint storage gave no id for it: {error}")
             return None
-        self._recorder.triggered(PendingCheckpoint(begun.checkpoint_id, now, FOREVER, frozenset(), SAVEPOINT))
+        begun = Checkpoint(taken, self._lease.token, now_ms, now, FOREVER, kind=SAVEPOINT, target=target)
+        self._all[taken] = begun
+        self._recorder.checkpoint(begun)
         return begun
 
-    def round_failed(self, carried: PendingSavepoint | None, why: str) -> None:
-        if carried is None:
-            return
-        if carried.ending is not None:
-            self.last_failed(why)
-        else:
-            self._give_up(carried, why)
+    def _take_id(self) -> int:
+        """Checkpoints and savepoints count together."""
+        return self._lease.take_id()
 
-    def cut(self, carried: PendingSavepoint, progress: Progress, planner: SourcePlanner, round: int) -> NewSavepoint:
-        """Its round is accepted: what it holds is fixed. A last one is the caller's to store, any other goes into the lane."""
-        self._recorder.step(carried.checkpoint_id, 6)
+    def _cut(
+        self,
+        checkpoint: Checkpoint,
+        operators: list[OperatorState],
+        progress: Progress | None,
+        *,
+        round: int,
+        finished: bool = False,
+        confirmed: Mapping[int, int] = MappingProxyType({}),
+    ) -> Cut:
+        """Fix what a checkpoint or savepoint holds: what comes later is not part of it."""
+        ending, is_checkpoint = checkpoint.ending, checkpoint.kind == CHECKPOINT
         metadata = CheckpointMetadata(
-            checkpoint_id=carried.checkpoint_id,
+            checkpoint_id=checkpoint.checkpoint_id,
             job_id=self._lease.claim.job_id,
             job_name=self._place.job_name,
             token=self._lease.token,
-            trigger_ms=carried.trigger_ms,
+            trigger_ms=checkpoint.trigger_ms,
             complete_ms=self._clock.now_ms(),
             round=round,
-            kind=SAVEPOINT,
-            operators=progress.operator_states(planner.snapshots()),
+            kind=checkpoint.kind,
+            operators=operators,
+            finished=finished,
+            properties=ending.properties() if ending is not None and is_checkpoint else {},
         )
-        savepoint = self.of(carried, metadata)
-        if carried.ending is None:
-            self._under_way[carried.address] = carried.command
-            self._lane.store(savepoint)
-        return savepoint
+        savepoint = None
+        if checkpoint.target is not None:
+            drained = ending is not None and ending.drained
+            savepoint = NewSavepoint(self._lease.files, checkpoint.target.address, metadata, drained=drained)
+        cut = Cut(metadata, progress.committables if progress is not None else {}, confirmed, savepoint)
+        checkpoint.round = round
+        checkpoint.reach(cut, self._clock.now_ms())
+        self._recorder.checkpoint(checkpoint)
+        return cut
 
-    def of(self, carried: PendingSavepoint, cut: CheckpointMetadata) -> NewSavepoint:
-        drained = carried.ending is not None and carried.ending.drained
-        return NewSavepoint(self._lease.files, carried.address, cut, drained=drained)
+    def _cut_savepoint(self, checkpoint: Checkpoint, progress: Progress, planner: SourcePlanner, round: int) -> None:
+        operators = self.steps.with_unpublished(progress).operator_states(planner.snapshots())
+        cut = self._cut(checkpoint, operators, progress, round=round)
+        write = self.steps.copy if checkpoint.ending is None else self.steps.end_with
+        write(checkpoint, cut)
 
-    def ended(self, event: SavepointEnded) -> None:
-        """The lane has answered."""
-        savepoint = event.savepoint
-        command = self._under_way.pop(savepoint.address)
-        self._lease.savepoint_over(savepoint.address)
-        if self._history is not None:
-            self._history.remember(savepoint.entry(self._clock.now_ms(), event.error))
-        if event.error is None:
-            self._recorder.step(savepoint.checkpoint_id, 7, size=savepoint.size)
-            command.succeed(savepoint.address)
-        else:
-            log.warning("savepoint %d could not be taken: %s", savepoint.checkpoint_id, event.error)
-            self._recorder.failed(savepoint.checkpoint_id, str(event.error))
-            command.fail(self._not_taken(str(event.error)))
+    # -- the lane has answered -------------------------------------------------------------------------------------------
 
-    # -- the last one ----------------------------------------------------------------------------------------------------
+    def copied(self, checkpoint: Checkpoint, copied: Copied) -> None:
+        """Another file of a savepoint is there."""
+        checkpoint.copied = copied
+        self._recorder.checkpoint(checkpoint)
 
-    def decided(self) -> None:
-        """Its checkpoint is complete, or may be: only storage knows. Whoever comes next does the rest."""
-        self._decided = True
+    def _savepoint_stored(self, checkpoint: Checkpoint, stage: Stored) -> None:
+        assert checkpoint.target is not None
+        checkpoint.reach(stage, self._clock.now_ms())
+        size = sum(file.size for file in stage.cut.metadata.state_files())
+        checkpoint.sizes = (size, size)
+        self._lease.savepoint_over(checkpoint.target.address)
+        self._enter_savepoint(checkpoint)
+        checkpoint.target.asked.succeed(checkpoint.target.address)
 
-    def last_failed(self, why: str) -> bool:
-        """It could not be taken, and nothing was decided: who has asked is told. True: event time has come to its end all the same,
-        and the attempt cannot go on."""
-        assert self._last is not None
-        asked, drained = self._last, self.last_is_cut and self._last.command.drains  # type: ignore[attr-defined]
-        self._last, self.last_is_cut = None, False
-        self._give_up(asked, why)
-        return drained
+    def _savepoint_failed(self, checkpoint: Checkpoint, stage: Failed) -> None:
+        """A savepoint whose files could not be copied: nothing is left of it."""
+        assert checkpoint.target is not None
+        log.warning("savepoint %d could not be taken: %s", checkpoint.checkpoint_id, stage.message)
+        checkpoint.reach(stage, self._clock.now_ms())
+        checkpoint.message = stage.message
+        self._lease.savepoint_over(checkpoint.target.address)
+        self._enter_savepoint(checkpoint)
+        checkpoint.target.asked.fail(self._not_taken(stage.message))
 
-    def completed(self) -> None:
-        """It is published and all its output is committed."""
-        assert self._last is not None
-        self.ended_with = self._last.ending
-        self._lease.savepoint_over(self._last.address)
-        self._lease.ends_with(self._last.address)
+    def _enter_savepoint(self, checkpoint: Checkpoint) -> None:
+        """Without checkpoints there is no history."""
+        self._recorder.checkpoint(checkpoint)
+        self._forget(checkpoint)
 
-    # -- the end of the attempt ------------------------------------------------------------------------------------------
+    def ends(self, checkpoint: Checkpoint) -> None:
+        """The savepoint a job ends with is published and all its output is committed."""
+        assert checkpoint.target is not None
+        self._lease.savepoint_over(checkpoint.target.address)
+        self._lease.ends_with(checkpoint.target.address)
 
-    def close(self) -> SavepointCommand | None:
-        """Whoever waits waits in vain. Gives the command whose answer is not known yet: the job's end knows it."""
-        for asked in self._waiting:
-            self._give_up(asked, "the attempt has ended")
-        self._waiting.clear()
-        last, self._last = self._last, None
-        if last is not None and not (self._decided or self.ended_with):
-            self._give_up(last, "the attempt has ended")
-            return None
-        return None if last is None else last.command
+    # -- given up --------------------------------------------------------------------------------------------------------
 
-    def _give_up(self, asked: PendingSavepoint, why: str) -> None:
-        discard(asked.address)
-        self._lease.savepoint_over(asked.address)
-        self._recorder.failed(asked.checkpoint_id, why)
-        asked.command.fail(self._not_taken(why))
+    def give_up_savepoint(self, checkpoint: Checkpoint, why: str) -> None:
+        """The round that carried it, or the lane, has failed. A last checkpoint has its own end in the history."""
+        if checkpoint.kind == SAVEPOINT and checkpoint.is_pending:
+            checkpoint.reach(Failed(Reason.SAVEPOINT_FAILED, why), self._clock.now_ms())
+            checkpoint.message = why
+            self._recorder.checkpoint(checkpoint)
+            self._forget(checkpoint)
+        assert checkpoint.target is not None
+        self.give_up_target(checkpoint.target, why)
+
+    def give_up_target(self, target: Target, why: str) -> None:
+        discard(target.address)
+        self._lease.savepoint_over(target.address)
+        target.asked.fail(self._not_taken(why))
 
     def _not_taken(self, why: str) -> TidegateError:
         """Whoever waits for a savepoint while somebody else ends the job is told that the job was ended."""
@@ -299,6 +257,26 @@ class AttemptSavepoints:
             return self._stop.error().having(found="its savepoint was not complete, and is discarded")
         cure = "see the job's log, and ask again"
         return CheckpointError("A savepoint that was asked for could not be taken.", found=why, cure=cure)
+
+    def _forget(self, checkpoint: Checkpoint) -> None:
+        self._all.pop(checkpoint.checkpoint_id, None)
+
+    # -- looked at -------------------------------------------------------------------------------------------------------
+
+    def under_way(self) -> Iterator[Checkpoint]:
+        """Those that are not over, oldest first."""
+        return (checkpoint for checkpoint in self._all.values() if not checkpoint.is_over)
+
+    def validate(self, carried: Checkpoint | None) -> None:
+        """Check what must hold between two events. ``carried``: what the running round carries."""
+        self.steps.validate()
+        ids = list(self._all)
+        assert ids == sorted(ids) and all(ids), f"ids grow: {ids}"
+        assert all(number == checkpoint.checkpoint_id for number, checkpoint in self._all.items())
+        triggered = [checkpoint for checkpoint in self._all.values() if isinstance(checkpoint.stage, Triggered)]
+        assert triggered in ([], [carried]), f"triggered: {triggered}, the running round carries {carried}"
+        in_lane = [c for c in self.under_way() if c.kind == SAVEPOINT and isinstance(c.stage, Cut) and not c.ending]
+        assert len(in_lane) <= 1, "one savepoint is under way at a time"
 
 
 def _refused(why: str, cure: str) -> RefusedError:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tidegate.base.clock import Clock
+from tidegate.checkpoint.checkpoint import Checkpoint, Cut, Failed, Triggered
 from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry
 from tidegate.checkpoint.metadata import CHECKPOINT
-from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.savepoint import Copied
 from tidegate.common.job_status import JobStatus
@@ -19,7 +21,7 @@ from tidegate.runtime.guarantee import JobGuarantee, guarantee_of
 from tidegate.runtime.metrics import JobMetrics, Key, MetricView
 from tidegate.runtime.statistics import RoundStatistics
 
-_ROUNDS, _CHECKPOINTS, _ATTEMPTS, _EXCEPTIONS = 100, 50, 50, 50
+_ROUNDS, _CHECKPOINTS, _ATTEMPTS, _EXCEPTIONS, _NOTES = 100, 50, 50, 50, 1000
 """So many of the latest are shown."""
 _RATE_OVER_MS = 5_000
 
@@ -70,10 +72,9 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class CheckpointView:
-    """``passed_ms``: when (wall clock, milliseconds) it had come through the steps of the protocol: 1 triggered, 6 acknowledged,
-    7 complete, 8 committed, 9 cleaned up. ``entry``: what the history has of it, once it is complete or has failed.
-    ``message``: why it failed. ``copied``: of
-    a savepoint's files, while they are."""
+    """A ``Checkpoint`` as it was at a moment. ``passed_ms``: when (wall clock, milliseconds) it had come through the steps of the
+    protocol: 1 triggered, 6 acknowledged, 7 complete, 8 committed, 9 cleaned up. ``message``: why it failed. ``entry``: what the
+    history has of it, once it is complete or has failed. ``copied``: of a savepoint's files, while they are."""
 
     checkpoint_id: int
     kind: str
@@ -84,6 +85,27 @@ class CheckpointView:
     message: str | None = None
     entry: HistoryEntry | None = None
     copied: Copied | None = None
+
+    @staticmethod
+    def of(checkpoint: Checkpoint, attempt: int) -> CheckpointView:
+        match checkpoint.stage:
+            case Triggered() | Cut():
+                status = Outcome.IN_PROGRESS
+            case Failed():
+                status = Outcome.FAILED
+            case _:
+                status = Outcome.COMPLETED
+        return CheckpointView(
+            checkpoint.checkpoint_id,
+            checkpoint.kind,
+            attempt,
+            status,
+            dict(checkpoint.passed_ms),
+            checkpoint.sizes[0],
+            checkpoint.message,
+            checkpoint.entry,
+            checkpoint.copied,
+        )
 
 
 @dataclass(frozen=True)
@@ -147,8 +169,20 @@ class JobView:
         return 1000 * sum(r.records_in for r in latest) / max(now_ms - latest[0].started_ms, 1)
 
 
+@dataclass(frozen=True)
+class Note:
+    """One thing that has happened to a checkpoint, a savepoint or a round (``kind``, ``number``)."""
+
+    at_ms: int
+    attempt: int
+    kind: str
+    number: int
+    what: str
+    more: str = ""
+
+
 class JobRecorder:
-    """Makes the next view out of the last one. All but ``view`` is for the job's thread."""
+    """Makes the next view out of the last one. All but ``view`` and ``story`` is for the job's thread."""
 
     def __init__(
         self,
@@ -173,6 +207,9 @@ class JobRecorder:
         )
         self._attempt = 0
         self._metrics = JobMetrics()
+        self._notes: deque[Note] = deque(maxlen=_NOTES)
+        self._latest: dict[str, tuple[int, str, str]] = {}
+        self._noting = threading.Lock()
         self.graph(graph)
 
     def view(self, status: JobStatus) -> JobView:
@@ -217,8 +254,8 @@ class JobRecorder:
             reason = None if error is None else f"{type(error).__name__}: {error}"
             attempts[-1] = replace(attempts[-1], ended_ms=now, reason=reason)
         self._view = replace(self._view, attempts=tuple(attempts))
-        for shown in self._view.checkpoints:  # those that were never stored, or whose round did not end
-            self.failed(shown.checkpoint_id, "the attempt has ended")
+        shown = [_given_up(checkpoint) for checkpoint in self._view.checkpoints]
+        self._view = replace(self._view, checkpoints=tuple(shown))
         if error is not None:
             met = ExceptionView(now, self._attempt, type(error).__name__, str(error))
             self._view = replace(self._view, exceptions=(*self._view.exceptions, met)[-_EXCEPTIONS:])
@@ -268,46 +305,48 @@ class JobRecorder:
 
     # -- checkpoints -----------------------------------------------------------------------------------------------------
 
-    def triggered(self, pending: PendingCheckpoint) -> None:
-        steps = {1: pending.trigger_ms}
-        begun = CheckpointView(pending.checkpoint_id, pending.kind, self._attempt, Outcome.IN_PROGRESS, steps)
-        self._view = replace(self._view, checkpoints=(*self._view.checkpoints, begun)[-_CHECKPOINTS:])
-
-    def step(self, checkpoint_id: int, number: int, *, size: int | None = None) -> None:
-        """It has come through a step."""
-        for shown in self._view.checkpoints:
-            if shown.checkpoint_id == checkpoint_id:
-                done = Outcome.COMPLETED if number >= 7 else shown.status
-                passed = {**shown.passed_ms, number: self._clock.now_ms()}
-                size = shown.size if size is None else size
-                self._replace(shown, replace(shown, status=done, passed_ms=passed, size=size))
-                if number == 7 and shown.kind == CHECKPOINT:
-                    totals = self._view.totals
-                    self._view = replace(self._view, totals=replace(totals, checkpoints=totals.checkpoints + 1))
-
-    def copied(self, checkpoint_id: int, copied: Copied) -> None:
-        for shown in self._view.checkpoints:
-            if shown.checkpoint_id == checkpoint_id and shown.status is Outcome.IN_PROGRESS:
-                self._replace(shown, replace(shown, copied=copied))
-
-    def failed(self, checkpoint_id: int, reason: str) -> None:
-        for shown in self._view.checkpoints:
-            if shown.checkpoint_id == checkpoint_id and shown.status is Outcome.IN_PROGRESS:
-                self._replace(shown, replace(shown, status=Outcome.FAILED, message=reason))
-
-    def entered(self, entry: HistoryEntry) -> None:
-        """Into the history, or changed there."""
-        known = next((shown for shown in self._view.checkpoints if shown.checkpoint_id == entry.checkpoint_id), None)
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint or savepoint has changed. One whose trigger failed is counted, and not shown."""
+        known = next((c for c in self._view.checkpoints if c.checkpoint_id == checkpoint.checkpoint_id), None)
+        new = CheckpointView.of(checkpoint, self._attempt)
         if known is not None:
-            self._replace(known, replace(known, entry=entry))
-        if entry.status is CheckpointStatus.FAILED:  # those are never changed
-            totals = self._view.totals
-            failed = {**totals.failed_checkpoints, entry.reason: totals.failed_checkpoints.get(entry.reason, 0) + 1}
-            self._view = replace(self._view, totals=replace(totals, failed_checkpoints=failed))
+            shown = tuple(new if each is known else each for each in self._view.checkpoints)
+        else:
+            begun = (new,) if isinstance(checkpoint.stage, Triggered) else ()
+            shown = (*self._view.checkpoints, *begun)[-_CHECKPOINTS:]
+        self._view = replace(self._view, checkpoints=shown, totals=self._totals(known, new))
+        self.note(checkpoint.kind, checkpoint.checkpoint_id, type(checkpoint.stage).__name__, checkpoint.message or "")
 
-    def _replace(self, old: CheckpointView, new: CheckpointView) -> None:
-        shown = tuple(new if each is old else each for each in self._view.checkpoints)
-        self._view = replace(self._view, checkpoints=shown)
+    def _totals(self, known: CheckpointView | None, new: CheckpointView) -> Totals:
+        totals, entry = self._view.totals, new.entry
+        is_new = known is None or known.entry is None
+        if entry is None or not is_new:
+            return totals
+        if entry.status is CheckpointStatus.FAILED:
+            failed = {**totals.failed_checkpoints, entry.reason: totals.failed_checkpoints.get(entry.reason, 0) + 1}
+            return replace(totals, failed_checkpoints=failed)
+        return replace(totals, checkpoints=totals.checkpoints + (new.kind == CHECKPOINT))
+
+    # -- stories ---------------------------------------------------------------------------------------------------------
+
+    def note(self, kind: str, number: int, what: str, more: str = "") -> None:
+        """Remember what has happened to a checkpoint, a savepoint or a round. The same twice in a row is noted once."""
+        with self._noting:
+            if self._latest.get(kind) != (number, what, more):
+                self._latest[kind] = (number, what, more)
+                self._notes.append(Note(self._clock.now_ms(), self._attempt, kind, number, what, more))
+
+    def story(self, kind: str, number: int) -> list[Note]:
+        """What has happened to one of them, oldest first, as far as it is remembered. From any thread."""
+        with self._noting:
+            return [note for note in self._notes if (note.kind, note.number) == (kind, number)]
+
+
+def _given_up(checkpoint: CheckpointView) -> CheckpointView:
+    """At the end of an attempt: a checkpoint that was never stored, or whose round did not end."""
+    if checkpoint.status is not Outcome.IN_PROGRESS:
+        return checkpoint
+    return replace(checkpoint, status=Outcome.FAILED, message="the attempt has ended")
 
 
 def _counted(o: OperatorView, received: int | None, sent: int | None, seconds: float) -> OperatorView:

@@ -1,4 +1,4 @@
-"""The columns in which the rows of a snapshot's states are shown: names, types, and what stands for objects of any class."""
+"""The columns of the rows of a snapshot's states: names, types, and texts for objects of any class."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Convert = Callable[[Any], Any]
 _AS_TEXT = frozenset({"pickle", "BIG_INT", "INSTANT"})
 
 
-class Column(NamedTuple):
-    """``field``: of a ``StateRow`` or ``TimerRow``."""
+class StateColumn(NamedTuple):
+    """A column. ``field``: the position in a ``StateRow`` or ``TimerRow``."""
 
     name: str
     field: int
@@ -39,28 +39,31 @@ def state_columns(
     key_type: TypeInformation | None = None,
     value_type: TypeInformation | None = None,
     map_key_type: TypeInformation | None = None,
-) -> list[Column]:
-    """The types may be named for what is pickled, by who knows them."""
+) -> list[StateColumn]:
+    """Return the columns of a state. A caller may name the types of pickled keys and values."""
     keyed = state.scope == KEYED
     columns = []
     if keyed:
         windows = owner.windows or (SLICES if state.kind == "slices" else "")
-        columns += [Column("key", 0, key_type or parse_type(owner.key_type)), Column("namespace", 2, _window(windows))]
+        columns += [
+            StateColumn("key", 0, key_type or parse_type(owner.key_type)),
+            StateColumn("namespace", 2, _window(windows)),
+        ]
     if state.kind == "map":
-        columns.append(Column("map_key", 3, map_key_type or parse_type(state.map_key_type)))
+        columns.append(StateColumn("map_key", 3, map_key_type or parse_type(state.map_key_type)))
     values = value_type or parse_type(state.type)
-    columns.append(Column("value", 1, ListTypeInfo(values) if state.kind == "list" and keyed else values))
+    columns.append(StateColumn("value", 1, ListTypeInfo(values) if state.kind == "list" and keyed else values))
     if state.ttl_ms:
-        columns.append(Column("expires_ms", 4, Types.LONG()))
+        columns.append(StateColumn("expires_ms", 4, Types.LONG()))
     return columns
 
 
-def timer_columns(owner: OperatorInfo, *, key_type: TypeInformation | None = None) -> list[Column]:
+def timer_columns(owner: OperatorInfo, *, key_type: TypeInformation | None = None) -> list[StateColumn]:
     return [
-        Column("key", 0, key_type or parse_type(owner.key_type or "pickle")),
-        Column("namespace", 3, _window(owner.windows)),
-        Column("time_ms", 1, Types.LONG()),
-        Column("domain", 2, Types.STRING()),
+        StateColumn("key", 0, key_type or parse_type(owner.key_type or "pickle")),
+        StateColumn("namespace", 3, _window(owner.windows)),
+        StateColumn("time_ms", 1, Types.LONG()),
+        StateColumn("domain", 2, Types.STRING()),
     ]
 
 
@@ -73,16 +76,16 @@ def _window(windows: str) -> TypeInformation:
     return Types.PRIMITIVE_ARRAY(Types.BYTE()) if kind == OTHER_WINDOWS else Types.PICKLED_BYTE_ARRAY()
 
 
-# -- where only plain types are known ------------------------------------------------------------------------------------
+# -- for formats with plain types only -----------------------------------------------------------------------------------
 
 
 def as_text(value: Any) -> str:
-    """What stands for an object of any class: a text is itself."""
+    """Return the text for an object of any class; a text stays itself."""
     return value if isinstance(value, str) else repr(value)
 
 
-def plain_columns(columns: Sequence[Column]) -> tuple[RowTypeInfo, Convert]:
-    """A type that every file format knows, and what makes its fields of a row: what has no such type is a text."""
+def plain_columns(columns: Sequence[StateColumn]) -> tuple[RowTypeInfo, Convert]:
+    """Return a type that every file format knows, and the function that makes its fields of a row. Other types become texts."""
     plain = [_plain(column.type) for column in columns]
     fields = [column.field for column in columns]
     converts = [_or_none(convert) for _, convert in plain]

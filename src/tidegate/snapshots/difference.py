@@ -1,6 +1,6 @@
-"""What has changed between two snapshots: operator by operator and state by state, key group by key group.
+"""The differences between two snapshots, by operator, state and key group.
 
-Memory is that of one key group of each, whatever the size of the state. An operator whose files are the same is not read at all.
+Memory holds one key group of each snapshot, whatever the size of the state. An operator with identical files is not read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Entries = dict[bytes, bytes | None]
 
 @dataclass
 class StateChange:
-    """``examples``: (row before or None, row now or None), the first few of each sort."""
+    """The changes of a state. ``examples``: (row before or None, row now or None), the first few of each kind."""
 
     state: str
     added: int = 0
@@ -32,7 +32,7 @@ class StateChange:
     same: int = 0
     examples: list[tuple[Any, Any]] = field(default_factory=list)
     note: str = ""
-    """What cannot be told by rows: another type, say."""
+    """A change that is not one of rows: another type, say."""
 
     @property
     def is_change(self) -> bool:
@@ -48,14 +48,13 @@ class StateChange:
 
 @dataclass
 class OperatorChange:
-    """``before``, ``now``: None if the operator is not in that snapshot. ``source``: its positions, if they differ."""
+    """The changes of an operator. ``before``, ``now``: None if that snapshot lacks it. ``source``: its positions, if they
+    differ."""
 
     before: OperatorState | None
     now: OperatorState | None
     states: list[StateChange] = field(default_factory=list)
     source: tuple[Any, Any] | None = None
-    identical: bool = False
-    """All of it lies in the same files."""
 
     @property
     def is_change(self) -> bool:
@@ -64,13 +63,13 @@ class OperatorChange:
 
 
 Watch = Callable[[str, int, int], None]
-"""Told the operator, and how many of its key groups are through."""
+"""Called with the operator, the number of its finished key groups, and of all its key groups."""
 
 
 def difference(
     before: SnapshotReader, now: SnapshotReader, *, examples: int = 3, watch: Watch | None = None
 ) -> Iterator[OperatorChange]:
-    """Operators are the same if their uids are; those that came later stand at the end."""
+    """Yield the changes of each operator, matched by uid. Operators that are only in ``now`` come last."""
     old = {state.uid_hash: state for state in before.metadata.operators}
     new = {state.uid_hash: state for state in now.metadata.operators}
     for uid_hash in {**old, **new}:
@@ -98,7 +97,6 @@ class _Pair:
         source = (old.source if old else None, new.source if new else None)
         change = OperatorChange(old, new, source=source if source[0] != source[1] else None)
         if old is not None and new is not None and _same_files(old, new, *self._readers):
-            change.identical = True
             return change
         self._refuse_other_groups()
         schemas = [{schema.name: schema for schema in state.schemas} if state else {} for state in (old, new)]
@@ -121,7 +119,7 @@ class _Pair:
             found = (old.max_parallelism, new.max_parallelism)
             if found[0] != found[1]:
                 raise SnapshotError(
-                    "Snapshots are compared key group by key group.",
+                    "The key groups of an operator cannot be compared: its maximum parallelism has changed.",
                     where=f"operator {new.uid or new.name!r}",
                     found=f"maximum parallelism {found[0]} and {found[1]}",
                 )
@@ -129,7 +127,7 @@ class _Pair:
     # -- keyed state -------------------------------------------------------------------------------------------------
 
     def _entries(self, name: str, schemas: list[dict[str, StateSchema]]) -> tuple[StateEntries, StateEntries] | None:
-        """What decodes the rows of either side. None: they are of different types."""
+        """Return the decoders of both sides' rows; None if their types differ."""
         old, new = (side.get(name) for side in schemas)
         if old is not None and new is not None and old != new:
             self._change(name).note = f"was {_text(old)}, is {_text(new)}"
@@ -141,7 +139,7 @@ class _Pair:
         return StateEntries(first, windows), StateEntries(second, windows)
 
     def _groups(self, table: int) -> Iterator[tuple[Entries, Entries]]:
-        """Group by group what either side has."""
+        """Yield the entries of both sides, group by group."""
         sides = [_by_group(reader, state, table) for reader, state in zip(self._readers, self._states, strict=True)]
         heads = [next(side, None) for side in sides]
         while any(head is not None for head in heads):
@@ -173,7 +171,7 @@ class _Pair:
                     side.row(place, data) if data is not None else None
                     for side, data in zip(decoder, (before, now), strict=True)
                 ]
-                if rows[0] == rows[1]:  # equal values may be of different bytes
+                if rows[0] == rows[1]:  # equal values may have different bytes
                     change.same += 1
                 else:
                     change.see(rows[0], rows[1], self._most)
@@ -195,7 +193,7 @@ class _Pair:
         return list(dict.fromkeys(part.schema.name for part in every))
 
     def _compare_own(self, name: str) -> None:
-        """Broadcast maps by their keys; of lists the order does not count."""
+        """Compare broadcast maps by key, and lists without regard to order."""
         change = self._change(name)
         maps = [self._own_map(n, name) for n in (0, 1)]
         if maps[0] is not None or maps[1] is not None:
@@ -233,7 +231,7 @@ class _Pair:
 
 
 class _Item:
-    """An element of a list: equal if its bytes are, whatever can be asked of its class."""
+    """An element of a list, compared by its bytes, whatever its class."""
 
     __slots__ = ("data", "value")
 
@@ -261,7 +259,7 @@ def _by_group(reader: SnapshotReader, state: OperatorState | None, table: int) -
 
 
 def _same_files(old: OperatorState, new: OperatorState, before: SnapshotReader, now: SnapshotReader) -> bool:
-    """Their contents decide, by hash; so a savepoint is seen to be the checkpoint it was copied from."""
+    """Return whether both have the same files by hash; so a savepoint equals the checkpoint it was copied from."""
     sides = [[[(f.hash, f.size, f.groups) for f in s.files()] for s in state.subtasks] for state in (old, new)]
     inline = [[part.items for s in state.subtasks for part in s.stored().values()] for state in (old, new)]
     return sides[0] == sides[1] and inline[0] == inline[1] and old.schemas == new.schemas

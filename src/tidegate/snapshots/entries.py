@@ -1,4 +1,4 @@
-"""Entries of state files as rows, and rows as entries, by what metadata says of a state: without the program that wrote them."""
+"""Entries of state files as rows, and rows as entries, by a state's metadata alone, without the program."""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ from tidegate.state.key_groups import encode_and_group
 from tidegate.state.key_types import KeyIdentity, key_identity
 from tidegate.state.keys import decode_key, encode_key
 from tidegate.state.layout import (
+    EVENT,
     GROUP_BYTES,
     LENGTHS,
+    PROCESSING,
     STATE,
     TIME_SHIFT,
+    TIMERS,
     namespace_bytes,
     read_varint,
     state_head,
+    time_bytes,
+    timer_key,
 )
 from tidegate.state.namespaces import SLICES, read_namespace, write_namespace
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
@@ -37,7 +42,7 @@ _unpack_change: Callable[[bytes], tuple[bytes, bytes | None]] = msgspec.msgpack.
 ).decode
 
 ENTRIES_PER_FILE = 200_000
-"""So many rows are in memory while state is written."""
+"""Most rows in memory while state is written."""
 
 
 class StateRow(NamedTuple):
@@ -66,7 +71,7 @@ _SHOWN_BYTES = 32
 
 
 class Unreadable:
-    """Stands for a pickled key or value that is not loaded: its class cannot be imported here, or pickles are refused."""
+    """Represents a pickled key or value that is not loaded: its class cannot be imported here, or pickles are refused."""
 
     __slots__ = ("data", "reason")
 
@@ -90,14 +95,14 @@ class Unreadable:
 def scan(
     files: Files, part: KeyedPart, groups: KeyGroupRange | None = None
 ) -> Iterator[tuple[int, dict[bytes, bytes | None]]]:
-    """Table by table and group by group what a part holds. Memory: one key group, and some blocks of each file."""
+    """Yield the entries of a part, table by table and group by group. Memory: one key group, and some blocks of each file."""
     clip = part.groups if groups is None else part.groups.intersect(groups)
     if clip is not None:
         yield from last_entries(files, list(part.files), clip)
 
 
 class StateEntries:
-    """One keyed state. ``now_ms``: what is over by then is left out; None: nothing is."""
+    """Decodes one keyed state. ``now_ms``: skip entries that have expired by then; None: skip none."""
 
     def __init__(self, schema: StateSchema, windows: str = "", now_ms: int | None = None) -> None:
         self.schema, self._now_ms = schema, now_ms
@@ -106,11 +111,11 @@ class StateEntries:
         self._is_map, self._expires = schema.kind == "map", bool(schema.ttl_ms)
         self._decode = _codec(schema.kind, parse_type(schema.type), self._expires).decode
 
-    def __reduce__(self) -> tuple[Any, ...]:  # it travels to who reads a part of the state
+    def __reduce__(self) -> tuple[Any, ...]:  # tasks that read a part of the state get it
         return StateEntries, (self.schema, self._windows, self._now_ms)
 
     def of(self, entries: dict[bytes, bytes | None]) -> Iterator[tuple[bytes, bytes]]:
-        """Those of this state that are not deleted, as bytes: behind the group and the name, and the value."""
+        """Yield this state's entries that are not deleted: the bytes after group and name, and the value."""
         head, start = self._head, 2 + len(self._head)
         for path, data in entries.items():
             if data is not None and path.startswith(head, 2):
@@ -123,7 +128,7 @@ class StateEntries:
                 yield row
 
     def row(self, place: bytes, data: bytes) -> StateRow | None:
-        """None: it is over."""
+        """Return a row; None if it has expired."""
         namespace, key, map_key = split_place(place)
         value, expires = self._value(data), None
         if self._expires and not isinstance(value, Unreadable):
@@ -147,14 +152,14 @@ class StateEntries:
             if self.schema.type == "pickle":
                 return Unreadable(data, _reason(error))
             raise StateFormatError(
-                f"A stored value must be readable with its type, {self.schema.type}.",
+                f"A stored value cannot be read with its type, {self.schema.type}.",
                 where=f"state {self.schema.name!r}",
                 found=f"{type(error).__name__}: {error}",
             ) from error
 
 
 def timers_in(entries: Iterable[bytes], windows: str = "") -> Iterator[TimerRow]:
-    """Of the table of timers."""
+    """Yield the timers of entries of the table of timers."""
     for path in entries:
         start = 12 + path[11]
         time = int.from_bytes(path[3:11], "big") - TIME_SHIFT
@@ -163,7 +168,7 @@ def timers_in(entries: Iterable[bytes], windows: str = "") -> Iterator[TimerRow]
 
 
 def own_entries(files: Files, part: StoredPart) -> Iterator[tuple[bytes, bytes]]:
-    """Of a state of the operator itself: the elements of a list, with empty keys, or the entries of a broadcast map."""
+    """Yield the elements of the operator's own list, with empty keys, or the entries of its broadcast map."""
     filed = ((key[2:], data) for file in part.files for key, data in _pairs(files, file))
     if part.redistribution is not Redistribution.BROADCAST:
         share, of = part.share
@@ -176,7 +181,7 @@ def own_entries(files: Files, part: StoredPart) -> Iterator[tuple[bytes, bytes]]
 
 
 def own_rows(files: Files, part: StoredPart) -> Iterator[StateRow]:
-    """The same as rows: elements have neither key nor map key, entries of a broadcast map a map key."""
+    """Yield the same as rows: elements have neither key nor map key, entries of a broadcast map have a map key."""
     decode = codec_for(parse_type(part.schema.type)).decode
     for key, data in own_entries(files, part):
         try:
@@ -187,19 +192,19 @@ def own_rows(files: Files, part: StoredPart) -> Iterator[StateRow]:
 
 
 def _pairs(files: Files, file: StateFile) -> Iterator[tuple[bytes, bytes | None]]:
-    for batch in read(files, file):
-        yield from zip(batch.flat[::2], batch.flat[1::2], strict=True)
+    for block in read(files, file):
+        yield from zip(block.flat[::2], block.flat[1::2], strict=True)
 
 
 def split_place(place: bytes) -> tuple[bytes, bytes, bytes]:
-    """Namespace, key and map key of what stands behind the name of a state."""
+    """Split the bytes after the name of a state into namespace, key and map key."""
     start = 1 + place[0]
-    length, behind = read_varint(place, start)
-    return place[1:start], place[behind : behind + length], place[behind + length :]
+    length, begin = read_varint(place, start)
+    return place[1:start], place[begin : begin + length], place[begin + length :]
 
 
 def readable(key: bytes) -> Any:
-    """The user's key."""
+    """Return the user's key, or ``Unreadable``."""
     try:
         return decode_key(key)
     except Exception as error:
@@ -211,7 +216,7 @@ def _reason(error: Exception) -> str:
 
 
 def _codec(kind: str, info: TypeInfo | None, expires: bool) -> Codec:
-    """As the states of the backend have it."""
+    """Return the codec that the states of the backend use."""
     codec = list_codec_for(info, with_expiry=expires) if kind == "list" else codec_for(info)
     return expiring(codec) if expires else codec
 
@@ -220,10 +225,10 @@ def _codec(kind: str, info: TypeInfo | None, expires: bool) -> Codec:
 
 
 class StateWriter:
-    """Rows of one keyed state become state files. It travels to whoever writes a part of them.
+    """Writes rows of one keyed state to state files. Tasks that write a part of the rows get a copy.
 
-    Rows: ``StateRow``, or plain ones: ``(key, value)``, of a map state ``(key, map key, value)``. Of several rows for one place
-    the last counts.
+    Rows are ``StateRow`` or plain: ``(key, value)``, for a map state ``(key, map key, value)``. Of several rows for one entry the
+    last counts.
     """
 
     def __init__(
@@ -237,12 +242,12 @@ class StateWriter:
         windows: str = "",
         now_ms: int = 0,
     ) -> None:
-        """``windows``: the kind of namespaces. ``now_ms``: when entries that live for a time begin to."""
+        """``windows``: the kind of namespaces. ``now_ms``: the start of the time to live."""
         self.schema, self._root, self.key_type, self._max_parallelism = schema, root, key_type, max_parallelism
         self.map_key_type, self._windows, self._now_ms = map_key_type, windows, now_ms
 
     def write(self, rows: Iterable[Any]) -> Iterator[StateFile]:
-        """The files, in an order in which later ones win."""
+        """Write the rows and yield the files; later files win."""
         identity = key_identity(self.key_type)
         encode = self._encoder()
         paths: list[tuple[Any, bytes, bytes]] = []
@@ -295,7 +300,7 @@ class StateWriter:
 
     def _refused(self, error: Exception | None, what: str) -> StateFormatError:
         return StateFormatError(
-            "Rows that become state must be of its declared types.",
+            "A row does not fit the declared types of its state.",
             where=f"state {self.schema.name!r}, {self.schema.kind} of {self.schema.type}",
             found=what if error is None else f"{what}: {getattr(error, 'found', None) or error}",
             cure="give keys and values of the declared types, or declare others, as the program does",
@@ -317,10 +322,68 @@ def write_groups(
     parts: Iterable[tuple[int, dict[bytes, bytes | None]]],
     groups: KeyGroupRange,
 ) -> StateFile:
-    """Entries, table by table and group by group, as a file with a name of its own."""
+    """Write entries, table by table and group by group, to a file with a unique name."""
     token = new_token()
     with SegmentWriter(files, f"{token}.state") as writer:
         for table, entries in parts:
             if entries:
                 writer.add(table, sorted_flat(entries), deletes=None in entries.values())
         return writer.finish(version=f"written-{token}", groups=groups)
+
+
+_DOMAINS = {"event": EVENT, "processing": PROCESSING}
+
+_TimerPlace = tuple[int, bytes, bytes]
+"""Domain, time, namespace."""
+
+
+class TimerWriter:
+    """Writes timers: ``TimerRow``, or ``(key, time in milliseconds)`` for event time. A duplicate is one timer."""
+
+    def __init__(self, root: str, operator: str, key_type: Any, max_parallelism: int, windows: str = "") -> None:
+        """``windows``: the kind of namespaces."""
+        self._root, self._operator, self._max_parallelism = root, operator, max_parallelism
+        self._identity, self._windows = key_identity(key_type), windows
+
+    def write(self, rows: Iterable[Any]) -> Iterator[StateFile]:
+        keys: list[Any] = []
+        places: list[_TimerPlace] = []
+        for row in rows:
+            key, place = self._encoded(row)
+            keys.append(key)
+            places.append(place)
+            if len(keys) >= ENTRIES_PER_FILE:
+                yield self._file(keys, places)
+                keys, places = [], []
+        if keys:
+            yield self._file(keys, places)
+
+    def _encoded(self, row: Any) -> tuple[Any, _TimerPlace]:
+        try:
+            timer = row if isinstance(row, TimerRow) else TimerRow(*_pair(row), "event")
+            if type(timer.time_ms) is not int:
+                raise TypeError("a time is a whole number of milliseconds")
+            namespace = write_namespace(self._windows, timer.namespace)
+            return self._identity(timer.key), (_DOMAINS[timer.domain], time_bytes(timer.time_ms), namespace)
+        except Exception as error:
+            raise StateFormatError(
+                "A row does not describe a timer.",
+                where=f"timers of {self._operator}",
+                found=f"{shown(row)}: {getattr(error, 'found', None) or error}",
+                cure="give (key, time in milliseconds), or TimerRow with 'event' or 'processing'; use the operator's key type",
+            ) from error
+
+    def _file(self, keys: list[Any], places: list[_TimerPlace]) -> StateFile:
+        encoded, groups = encode_and_group(keys, self._max_parallelism)
+        by_group: dict[int, dict[bytes, bytes | None]] = {}
+        for (domain, time, namespace), key, group in zip(places, encoded, groups.tolist(), strict=True):
+            by_group.setdefault(group, {})[timer_key(group, domain, time, namespace, key)] = b""
+        parts = ((TIMERS, by_group[group]) for group in sorted(by_group))
+        return write_groups(Files(self._root), parts, KeyGroupRange(0, self._max_parallelism - 1))
+
+
+def _pair(row: Any) -> tuple[Any, Any]:
+    fields = tuple(row) if isinstance(row, tuple | list) else ()
+    if len(fields) != 2:
+        raise ValueError("not (key, time)")
+    return fields

@@ -1,6 +1,6 @@
-"""A checkpoint or savepoint as operators, states and rows, for who reads it without the program.
+"""A checkpoint or savepoint as operators, states and rows, for readers without the program.
 
-Nothing is changed, nothing is restored. Rows come key group by key group, so memory does not grow with the state.
+Nothing is changed or restored. Rows are read key group by key group, so memory does not grow with the state.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 
 from tidegate.base.errors import SnapshotError
 from tidegate.base.files import Files
+from tidegate.base.hashing import SigningKey
 from tidegate.base.ids import stable_hash
-from tidegate.base.signing import SigningKey
 from tidegate.checkpoint.locate import locate
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.snapshots.entries import StateEntries, StateRow, TimerRow, own_entries, own_rows, scan, timers_in
@@ -24,20 +24,20 @@ from tidegate.state.snapshot import KeyedPart, Redistribution, StoredPart
 
 KEYED = "keyed"
 TIMERS = "timers"
-"""The name under which timers are counted. A state of that name is another thing."""
+"""The name of timers in counts, unless a state has that name."""
 
 Watch = Callable[[int, int], None]
-"""Told how many of how many parts of the work are done."""
+"""Called with the number of finished parts of the work, and of all parts."""
 
 
-def _nobody(done: int, of: int) -> None:
-    """Nobody watches."""
+def _unwatched(done: int, of: int) -> None:
+    """Ignore the progress."""
 
 
 @dataclass(frozen=True)
 class StateInfo:
-    """A state of an operator. ``scope``: ``keyed``, or how the state of an operator is dealt out (``even-split``, ``union``,
-    ``broadcast``). ``type``: of the values, ``map_key_type``: of the keys of a map; ``pickle``: any Python object."""
+    """A state of an operator. ``scope``: ``keyed``, or the redistribution of the operator's own state (``even-split``, ``union``,
+    ``broadcast``). ``type``: the type of the values, ``map_key_type``: of a map's keys; ``pickle``: any Python object."""
 
     name: str
     kind: str
@@ -49,8 +49,8 @@ class StateInfo:
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """An operator in a snapshot. ``bytes``: of its files, which may hold what is deleted since. ``key_type``: ``pickle`` if none
-    was declared, empty without keyed state. ``windows``: see ``state/namespaces.py``."""
+    """An operator in a snapshot. ``bytes``: the size of its files, which may contain deleted entries. ``key_type``: ``pickle`` if
+    no type was declared, empty without keyed state. ``windows``: see ``state/namespaces.py``."""
 
     uid: str | None
     uid_hash: str
@@ -63,14 +63,14 @@ class OperatorInfo:
     files: int
     states: tuple[StateInfo, ...]
     source: Any = field(default=None)
-    """The position of a source, as its enumerator has written it down."""
+    """The position of a source, in the form of its enumerator."""
     uncommitted: int = 0
-    """Outputs that are prepared and not known to be committed."""
+    """Prepared outputs that may be uncommitted."""
 
 
 @dataclass
 class Count:
-    """What a state takes: entries (of a map state each of its own), and the bytes of their keys and values."""
+    """The size of a state: its entries (a map state has one for each map key), and the bytes of their keys and values."""
 
     entries: int = 0
     bytes: int = 0
@@ -79,9 +79,9 @@ class Count:
 class SnapshotReader:
     """``path``: a checkpoint's or savepoint's directory, its ``_metadata``, or a job's directory: then its latest checkpoint.
 
-    Raises ``RestoreError`` for a path that is none, ``CorruptFileError`` for a damaged one and ``NewerFormatError``.
-    Pickled keys and values are unpickled, which runs code of whoever wrote them: read only snapshots of programs you would run.
-    ``signing_key_file``: read only a snapshot that this key signed. Every file of it is read, and checked, at once.
+    Raises ``RestoreError`` if the path is not a snapshot, ``CorruptFileError`` if it is damaged, and ``NewerFormatError``. Pickled
+    keys and values are unpickled, which runs code of their writer: read only snapshots of programs that you would run.
+    ``signing_key_file``: read only a snapshot that this key signed. All its files are read and checked at once.
     """
 
     def __init__(self, path: str, *, signing_key_file: str | None = None) -> None:
@@ -96,7 +96,7 @@ class SnapshotReader:
 
     @property
     def metadata(self) -> CheckpointMetadata:
-        """All that is in ``_metadata``."""
+        """The contents of ``_metadata``."""
         return self._located.metadata
 
     @property
@@ -106,15 +106,15 @@ class SnapshotReader:
 
     @property
     def operators(self) -> list[OperatorInfo]:
-        """In the order of the program."""
+        """The operators in the order of the program."""
         return [_info(state) for state in self.metadata.operators]
 
     def operator(self, name: str) -> OperatorInfo:
-        """By uid, uid hash, or its name if no other has it."""
+        """Return the operator with this uid, uid hash, or unique name."""
         return _info(self.stored(name))
 
     def stored(self, name: str) -> OperatorState:
-        """As it is in the metadata."""
+        """Return the operator's entry in the metadata."""
         every = self.metadata.operators
         for found in (
             [state for state in every if state.uid == name or state.uid_hash in (name, stable_hash(name))],
@@ -125,10 +125,10 @@ class SnapshotReader:
                 return found[0]
         known = ", ".join(sorted(repr(state.uid or state.name) for state in every))
         raise SnapshotError(
-            "An operator of a snapshot is named by its uid, its uid hash, or a name that no other has.",
+            "The snapshot has no such operator, or several with this name.",
             where=self.address,
             found=f"{name!r}; there are {known or 'none'}",
-            cure="give one of those",
+            cure="give the uid, the uid hash, or a name that no other operator has",
         )
 
     def state(self, operator: str, name: str) -> StateInfo:
@@ -138,19 +138,21 @@ class SnapshotReader:
                 return state
         known = ", ".join(repr(state.name) for state in info.states)
         raise SnapshotError(
-            "A state is named as the program declares it.",
+            "The operator has no such state.",
             where=f"{self.address}, operator {info.uid or info.name!r}",
             found=f"{name!r}; there are {known or 'none'}",
-            cure="give one of those",
+            cure="give the name of a state as the program declares it",
         )
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def read(self, operator: str, state: str, *, expired: bool = False, watch: Watch = _nobody) -> Iterator[StateRow]:
-        """The entries of a state, each a ``StateRow``: one for each key, of a map state one for each of its entries, of a
-        broadcast state too. The elements of a list of the operator itself have no key.
+    def read(
+        self, operator: str, state: str, *, expired: bool = False, watch: Watch = _unwatched
+    ) -> Iterator[StateRow]:
+        """Yield the entries of a state, each as a ``StateRow``: one for each key; for a map or broadcast state one for each map
+        key. The elements of the operator's own list have no key.
 
-        ``expired``: also entries whose time to live was over when the snapshot was taken.
+        ``expired``: also yield entries that had expired when the snapshot was taken.
         """
         info, stored = self.state(operator, state), self.stored(operator)
         if info.scope != KEYED:
@@ -158,14 +160,14 @@ class SnapshotReader:
         return self._read_keyed(stored, self.entries(operator, state, expired=expired), watch)
 
     def read_timers(self, operator: str) -> Iterator[TimerRow]:
-        """The timers of an operator, in no particular order."""
+        """Yield the timers of an operator, in no particular order."""
         for part in keyed_parts(self.stored(operator)):
             for table, entries in scan(self.files, part):
                 if table != STATE:
                     yield from timers_in((path for path, data in entries.items() if data is not None), part.windows)
 
     def entries(self, operator: str, state: str, *, expired: bool = False) -> StateEntries:
-        """What decodes the entries of a keyed state."""
+        """Return the decoder of a keyed state's entries."""
         info, stored = self.state(operator, state), self.stored(operator)
         schema = next(schema for schema in stored.schemas if schema.name == info.name)
         return StateEntries(schema, _windows(stored), None if expired else self.metadata.complete_ms)
@@ -192,8 +194,8 @@ class SnapshotReader:
         for part in own_parts(stored, info.name):
             yield from own_rows(self.files, part)
 
-    def count(self, operator: str, watch: Watch = _nobody) -> dict[str, Count]:
-        """By state, with those that only the files know, and timers. Reads all files."""
+    def count(self, operator: str, watch: Watch = _unwatched) -> dict[str, Count]:
+        """Count entries by state, also of states that only the files contain, and timers. Reads all files."""
         stored = self.stored(operator)
         counts = {state.name: Count() for state in self.operator(operator).states}
         for entries in self._groups(stored, watch):
@@ -211,17 +213,17 @@ class SnapshotReader:
 
 
 def keyed_parts(stored: OperatorState) -> list[KeyedPart]:
-    """Of every subtask that has one."""
+    """Return the keyed parts of all subtasks."""
     return [snapshot.keyed for snapshot in stored.subtasks if snapshot.keyed is not None]
 
 
 def own_parts(stored: OperatorState, name: str) -> list[StoredPart]:
-    """Of a state of the operator itself."""
+    """Return the parts of a state of the operator itself."""
     return [part for found, part in _every_own(stored) if found == name]
 
 
 def _every_own(stored: OperatorState) -> Iterator[tuple[str, StoredPart]]:
-    """The states of the operator itself, of a broadcast one only one copy: all subtasks have the same."""
+    """Yield the states of the operator itself; of a broadcast state only one copy, since all subtasks have the same."""
     seen = set()
     for snapshot in stored.subtasks:
         for part in snapshot.stored().values():

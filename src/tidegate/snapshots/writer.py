@@ -1,7 +1,7 @@
-"""Savepoints that no job has taken: state made of rows, or an existing snapshot with some of it changed.
+"""Savepoints without a job: state made of rows, or an existing snapshot with changes.
 
-What is to be done is noted first and done by ``write``, into a directory of its own, ``_metadata`` last: until then there is no
-savepoint, and what it was made from is never changed.
+The changes are collected first. ``write`` executes them, in a new directory, with ``_metadata`` last: before that there is no
+savepoint. The existing snapshot is never changed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from tidegate.checkpoint.metadata import (
     encode_metadata,
 )
 from tidegate.common.type_texts import parse_type
-from tidegate.snapshots.entries import StateWriter, scan, write_groups
+from tidegate.snapshots.entries import StateWriter, TimerWriter, scan, write_groups
 from tidegate.snapshots.reader import SnapshotReader, keyed_parts
-from tidegate.snapshots.timer_rows import TimerWriter
 from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, schema_of
 from tidegate.state.in_flight import InFlightPart
 from tidegate.state.key_groups import range_for
@@ -40,14 +39,14 @@ PURPOSE = "savepoint storage"
 
 
 class Rows(Protocol):
-    """Rows that write themselves, with the help of many: a DataFrame."""
+    """Rows that write themselves in parallel: a DataFrame."""
 
     def write(self, writer: StateWriter) -> list[StateFile]: ...
 
 
 @dataclass(frozen=True)
 class _Keyed:
-    """A keyed state to be written. ``map_key_type``: as it was declared, where it was."""
+    """A keyed state to write. ``map_key_type``: the declared type, if any."""
 
     schema: StateSchema
     rows: Iterable[Any] | Rows
@@ -63,7 +62,7 @@ class _Timers:
 
 @dataclass
 class _Edit:
-    """What becomes of one operator."""
+    """The changes of one operator."""
 
     uid: str | None
     name: str = ""
@@ -85,30 +84,30 @@ class SnapshotWriter:
 
     @classmethod
     def new(cls, *, max_parallelism: int = 128) -> Self:
-        """Begin with nothing. The program that restores it must have this maximum parallelism, which is that of programs that
-        set none and run with up to 85 subtasks."""
+        """Start with an empty savepoint. The program that restores it must have this maximum parallelism; 128 is the default of
+        programs with up to 85 subtasks."""
         if not 0 < max_parallelism <= 1 << 15:
-            raise SnapshotError("A maximum parallelism lies between 1 and 32768.", found=str(max_parallelism))
+            raise SnapshotError("The maximum parallelism is not between 1 and 32768.", found=str(max_parallelism))
         return cls(None, max_parallelism)
 
     @classmethod
     def from_existing(cls, path: str) -> Self:
-        """Begin with a checkpoint or savepoint: all operators are taken over but for what is changed here."""
+        """Start with a checkpoint or savepoint: all operators are copied, except for the changes made here."""
         reader = SnapshotReader(path)
         known = [state.max_parallelism for state in reader.metadata.operators]
         return cls(reader, max(set(known), key=known.count) if known else 128)
 
-    # -- what is to be done ------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def with_keyed_state(
         self, uid: str, state: StateDescriptor | str, rows: Iterable[Any] | Rows, *, key_type: Any = None
     ) -> Self:
-        """Rows become a keyed state of the operator with a uid, in the place of what it was before, if anything.
+        """Make rows a keyed state of the operator with this uid. They replace an existing state of that name.
 
-        ``state``: its descriptor, as in the program; or the name of a state that the existing snapshot has, whose types then hold.
-        ``key_type``: as in the program's ``key_by``; of an operator that the existing snapshot has its own, if none is named. Rows:
-        ``(key, value)``; of a list state the value is a list; of a map state ``(key, map key, value)``, one row for each entry; or
-        ``StateRow``, which may have a namespace.
+        ``state``: the descriptor, as in the program; or the name of a state in the existing snapshot, to keep its types.
+        ``key_type``: as in the program's ``key_by``; by default the operator's key type in the existing snapshot. Rows are
+        ``(key, value)``, with a list as the value of a list state; for a map state ``(key, map key, value)``, one row for each
+        entry; or ``StateRow``, which may have a namespace.
         """
         edit = self._edit(uid)
         key_type = self._key_type(uid, edit, key_type)
@@ -121,8 +120,8 @@ class SnapshotWriter:
         return self
 
     def with_timers(self, uid: str, rows: Iterable[Any], *, key_type: Any = None) -> Self:
-        """More timers of the operator with a uid, beside those it has: ``(key, time in milliseconds)`` for event time, or
-        ``TimerRow``, which names the domain and may have a namespace. ``key_type``: as of ``with_keyed_state``."""
+        """Add timers to the operator with this uid: ``(key, time in milliseconds)`` for event time, or ``TimerRow``, which names
+        the domain and may have a namespace. ``key_type``: as for ``with_keyed_state``."""
         edit = self._edit(uid)
         edit.timers.append(_Timers(rows, self._key_type(uid, edit, key_type)))
         return self
@@ -132,33 +131,33 @@ class SnapshotWriter:
         return parse_type(stored.key_type) if named is None and stored is not None and stored.key_type else named
 
     def with_list_state(self, uid: str, descriptor: StateDescriptor, values: Iterable[Any]) -> Self:
-        """A list of the operator itself: its elements are dealt out to the subtasks."""
+        """Set a list of the operator itself: its elements are distributed over the subtasks."""
         self._edit(uid).own[descriptor.name] = (descriptor, list(values), Redistribution.EVEN_SPLIT)
         return self
 
     def with_union_list_state(self, uid: str, descriptor: StateDescriptor, values: Iterable[Any]) -> Self:
-        """A list of the operator itself: every subtask gets all elements."""
+        """Return a list of the operator itself: every subtask gets all elements."""
         self._edit(uid).own[descriptor.name] = (descriptor, list(values), Redistribution.UNION)
         return self
 
     def with_broadcast_state(self, uid: str, descriptor: MapStateDescriptor, entries: dict[Any, Any]) -> Self:
-        """The map that every subtask holds."""
+        """Set the map that is the same in every subtask."""
         self._edit(uid).own[descriptor.name] = (descriptor, entries, Redistribution.BROADCAST)
         return self
 
     def remove_state(self, uid: str, name: str) -> Self:
-        """Leave out one state of an operator of the existing snapshot."""
+        """Remove one state of an operator of the existing snapshot."""
         self._existing(uid).state(uid, name)
         self._edit(uid).removed.add(name)
         return self
 
     def remove_operator(self, uid: str) -> Self:
-        """Leave out an operator of the existing snapshot, with its state, position and pending output."""
+        """Remove an operator of the existing snapshot, with its state, position and pending output."""
         self._removed.add(self._existing(uid).stored(uid).uid_hash)
         return self
 
     def change_uid(self, uid: str, new_uid: str) -> Self:
-        """An operator of the existing snapshot is known by another uid from now on."""
+        """Give an operator of the existing snapshot another uid."""
         self._existing(uid).stored(uid)
         self._edit(uid).new_uid = new_uid
         return self
@@ -166,7 +165,7 @@ class SnapshotWriter:
     def _existing(self, uid: str) -> SnapshotReader:
         if self._base is None:
             raise SnapshotError(
-                "Only what an existing snapshot has can be left out or renamed.", found=f"operator {uid!r}"
+                "There is no existing snapshot whose operators could be removed or renamed.", found=f"operator {uid!r}"
             )
         return self._base
 
@@ -177,14 +176,14 @@ class SnapshotWriter:
         made = _Edit(stored.uid, stored.name) if stored is not None else _Edit(uid, uid, is_new=True)
         return self._edits.setdefault(uid_hash, made)
 
-    # -- doing it ----------------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     def write(self, path: str) -> str:
-        """Write the savepoint into a new directory; its address, to restore from. An error leaves nothing there."""
+        """Write the savepoint into a new directory and return its address. An error leaves no files."""
         target = Files(path, PURPOSE)
         if target.exists("") and target.list_names():
             raise SnapshotError(
-                "A savepoint is written into a directory of its own.",
+                "The directory of the new savepoint is not empty.",
                 where=target.root,
                 found=f"{', '.join(target.list_names()[:5])} in it",
                 cure="give a path that does not exist",
@@ -223,7 +222,7 @@ class SnapshotWriter:
                 assert self._base is not None
                 yield _Editing(self._base.files, target, edit or _Edit(stored.uid), stored).made()
             elif edit is not None:
-                edits[stored.uid_hash] = edit  # left out, and made anew
+                edits[stored.uid_hash] = edit  # removed, and made again
         for uid_hash, edit in edits.items():
             empty = OperatorState(
                 uid_hash=uid_hash,
@@ -237,15 +236,17 @@ class SnapshotWriter:
 
 
 def _schema(reader: SnapshotReader, uid: str, name: str) -> StateSchema:
-    reader.state(uid, name)  # or it says which there are
+    reader.state(uid, name)  # raises with a list of the states
     found = [schema for schema in reader.stored(uid).schemas if schema.name == name]
     if not found:
-        raise SnapshotError("A state of an operator itself is written by its descriptor.", found=f"state {name!r}")
+        raise SnapshotError(
+            "The name of an operator's own state is given instead of its descriptor.", found=f"state {name!r}"
+        )
     return found[0]
 
 
 class _Editing:
-    """One operator on its way into the new savepoint."""
+    """Makes one operator of the new savepoint."""
 
     def __init__(self, source: Files, target: Files, edit: _Edit, stored: OperatorState) -> None:
         self._source, self._target, self._edit, self._stored = source, target, edit, stored
@@ -274,14 +275,14 @@ class _Editing:
             declared = key_identity(key_type).describe
             if kept and declared != kept:
                 raise SnapshotError(
-                    "All keyed states of an operator have the keys of its key_by.",
+                    "The keyed states of an operator have keys of different types.",
                     where=f"{self._where}, {what}",
                     found=f"keys of type {declared}; the others have {kept}",
                     cure="give the key_type of the program's key_by",
                 )
             kept = declared
 
-    # -- what stays --------------------------------------------------------------------------------------------------
+    # -- unchanged state -----------------------------------------------------------------------------------------------
 
     def _kept(self, snapshot: OperatorSnapshot) -> OperatorSnapshot:
         gone = self._edit.removed | self._edit.keyed.keys() | self._edit.own.keys()
@@ -311,17 +312,17 @@ class _Editing:
             yield table, {path: data for path, data in kept if table != STATE or state_name(path) not in gone}
 
     def _copy(self, file: StateFile) -> StateFile:
-        """Subtasks of a rescaled operator may share a file: it is copied once."""
+        """Copy a file, once: subtasks of a rescaled operator may share it."""
         name = file.path.rpartition("/")[2]
         if file.path not in self._copied:
             verified_copy(self._source, file.path, self._target, name, size=file.size, hash=file.hash)
         self._copied[file.path] = file
         return msgspec.structs.replace(file, path=name)
 
-    # -- what is new -------------------------------------------------------------------------------------------------
+    # -- new state -----------------------------------------------------------------------------------------------------
 
     def _with_keyed(self, subtasks: list[OperatorSnapshot], keyed: _Keyed) -> list[OperatorSnapshot]:
-        """The files hold all key groups; every subtask names those that have some of its own."""
+        """Write the state and refer to its files, which contain all key groups, from every subtask."""
         writer = StateWriter(
             self._target.root,
             keyed.schema,
@@ -345,7 +346,7 @@ class _Editing:
         return next((part.windows for part in keyed_parts(self._stored) if part.windows), "")
 
     def _placed(self, subtasks: list[OperatorSnapshot]) -> list[OperatorSnapshot]:
-        """Each with the keyed part of its groups."""
+        """Give each subtask a keyed part for its groups."""
         most, number = self._stored.max_parallelism, len(subtasks)
         empty = [KeyedPart(range_for(n, number, most)) for n in range(number)]
         return [s if s.keyed is not None else s.with_part(KEYED, empty[n]) for n, s in enumerate(subtasks)]
@@ -374,7 +375,8 @@ class _Editing:
         values: Any,
         how: Redistribution,
     ) -> OperatorSnapshot:
-        """A broadcast map is with every subtask; of a union one has all, for every subtask gets the parts of all."""
+        """Add the operator's own state to a subtask: a broadcast map to each one; a union list only to the first, because a restore
+        gives every subtask the parts of all."""
         if how is Redistribution.EVEN_SPLIT:
             values = values[number :: len(self._stored.subtasks)]
         elif how is Redistribution.UNION and number:

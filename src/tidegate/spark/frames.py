@@ -15,7 +15,7 @@ from tidegate.base.files import Files
 from tidegate.common.type_texts import parse_type
 from tidegate.common.typeinfo import ListTypeInfo, TypeInformation
 from tidegate.connectors.frames.for_each_checkpoint import kept_records
-from tidegate.snapshots.columns import Column, state_columns, timer_columns
+from tidegate.snapshots.columns import StateColumn, state_columns, timer_columns
 from tidegate.snapshots.entries import StateEntries, StateRow, StateWriter, own_rows, scan, timers_in
 from tidegate.snapshots.reader import KEYED, SnapshotReader, keyed_parts, own_parts
 from tidegate.spark.session import spark_context
@@ -112,7 +112,7 @@ def _own_rows(piece: Piece) -> Iterator[Any]:
 
 
 def _frame(
-    spark: SparkSession, pieces: list[Piece], rows: Callable[[Piece], Iterator[Any]], columns: list[Column]
+    spark: SparkSession, pieces: list[Piece], rows: Callable[[Piece], Iterator[Any]], columns: list[StateColumn]
 ) -> DataFrame:
     context = _prepared(spark.sparkContext)
     typed = [spark_type(column.type) for column in columns]

@@ -13,8 +13,8 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 
-from tidegate.base import this_user
 from tidegate.base.errors import ConfigurationError, EngineUnavailableError
+from tidegate.base.private_dirs import has_account, own_place, user_name
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.options import CHECKPOINT_DIR, CHECKPOINT_STORAGE, PYTHON_EXECUTABLE, SPARK_LOG_LEVEL
 from tidegate.spark.bundle import make_bundle, staging, unpacked
@@ -153,16 +153,16 @@ def _conf(configuration: Mapping[str, Any]) -> SparkConf:
 
 def _account_settings(own: Mapping[str, str]) -> dict[str, str]:
     """Name the user to Java. Java reads both from the system's accounts, and gives '?' for a user without an account."""
-    if this_user.has_account():
+    if has_account():
         return {}
-    options = f"-Duser.name={this_user.name()} -Duser.home={this_user.own_place()}"
+    options = f"-Duser.name={user_name()} -Duser.home={own_place()}"
     return {DEFAULT_OPTIONS: f"{options} {own.get(DEFAULT_OPTIONS, '')}".strip()}
 
 
 def _log_in() -> None:
     """Log in to Hadoop. Its own login reads the system's accounts and fails for a user without one, before it opens any file."""
-    if not this_user.has_account():
-        log_in_as(os.environ.get("HADOOP_USER_NAME") or this_user.name())
+    if not has_account():
+        log_in_as(os.environ.get("HADOOP_USER_NAME") or user_name())
 
 
 def _import_path(first: str | None) -> str:

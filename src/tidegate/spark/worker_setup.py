@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pyspark import SparkFiles
 
 from tidegate.base.errors import DependencyError
-from tidegate.base.library_logs import quiet_libraries
 from tidegate.base.plain_text import PlainFormatter
+from tidegate.base.process import quiet_libraries
 from tidegate.operators.contracts import contexts
 from tidegate.spark.bundle import Unpacked, unpacked
 

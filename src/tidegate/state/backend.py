@@ -18,7 +18,6 @@ from tidegate.state.codecs import codec_for, expiry_of, list_codec_for
 from tidegate.state.compaction import Expired, merge_files
 from tidegate.state.context import FORKED, NO_KEY, KeyContext
 from tidegate.state.descriptors import StateDescriptor, expect_descriptor, schema_of
-from tidegate.state.forked import keep_for_ever, used_in_child
 from tidegate.state.key_types import key_identity
 from tidegate.state.keys import visible
 from tidegate.state.layout import EVENT, PROCESSING, STATE, TIMERS, state_name, timer_from_local
@@ -28,7 +27,7 @@ from tidegate.state.refs import KeyGroupRange, Misfits, StateFile, StateSchema, 
 from tidegate.state.segments import SegmentWriter, read
 from tidegate.state.single import ENTRY_BYTES, Changes, Entries, KeyedState, SingleState
 from tidegate.state.slices import SlicedState
-from tidegate.state.store import LocalStore, Snapshot
+from tidegate.state.store import LocalStore, Snapshot, keep_for_ever, used_in_child
 from tidegate.state.stores import OpenStore
 from tidegate.state.timers import TimerQueue
 
@@ -38,13 +37,13 @@ DEFAULT_CACHE_BYTES: int = CACHE_SIZE.default
 TIMER_SLICE = 10_000
 
 CATCH_UP = 4
-"""A cache is brought up with at most so many times the entries it has: to read one again from the store costs as much."""
+"""A cache catches up with at most this many times its own entries: reading one again from the store costs as much."""
 
 OFTEN = 4
-"""One miss in so many records is often: reading them together costs about half as much."""
+"""One miss in this many records is often: reading them together costs about half as much."""
 
 PROBE_EVERY = 16
-"""In one of so many chunks one of so many keys is not prefetched, to see whether the states are still read."""
+"""In one of this many chunks, one of this many keys is not prefetched, to see whether the states are still read."""
 
 
 _KINDS: dict[str, tuple[type[Any], type[Any]]] = {
@@ -61,18 +60,18 @@ class KeyedBackend:
     """State and timers of one subtask. Made once in a Python worker and used for many rounds.
 
     A round: ``begin`` with the accepted list of files; the loop sets ``context`` while user functions run; ``write_segment``;
-    ``end``. States survive rounds as objects, their contents only as what the next ``begin`` hands in.
+    ``end``. State objects survive rounds. Their contents survive only through the list of the next ``begin``.
 
     Why a failure, anywhere, leaves no trace:
 
-    - The local store is only ever brought to the list of ``begin``, never to what this round has written. It is shared by the
-      workers of a host and by attempts that do not know of each other; each moves it to a list that was accepted
-      (``materialize.py``).
-    - The caches are this object's alone. ``_held`` is the list of files whose contents they have; None while a round runs, because
-      what it has written so far is in no file. ``write_segment`` sets it when the file is durable. Whether that file was accepted
-      the next list tells: if it is not in there, nor was taken out by a merge, the caches are emptied (``applied_to``).
-    - So caches and store are two independent copies of accepted prefixes, and either may be behind the list. Caches are brought up
-      by ``begin``, or emptied; the store by the first read, which many rounds never do.
+    - The local store is only ever brought to the list of ``begin``, never to the changes of this round. The workers of a host, and
+      attempts that do not know of each other, share the store; each moves it to a list that was accepted (``materialize.py``).
+    - The caches belong to this object alone. ``_held`` is the list of files whose contents they have. It is None while a round
+      runs, because no file contains the changes so far. ``write_segment`` sets it when the file is durable. The next list tells
+      whether that file was accepted: if the file is not in the list, and no merge replaced it, the caches are emptied
+      (``applied_to``).
+    - So caches and store are two independent copies of accepted prefixes, and either may lag the list. ``begin`` brings up or
+      empties the caches. The first read brings up the store; many rounds never read it.
     """
 
     __slots__ = (
@@ -143,7 +142,7 @@ class KeyedBackend:
         self._held: list[StateFile] | None = None
         self._chunks = 0
         self.unbroken = False
-        """Whether the round goes on from where this object has left the one before: who keeps more in memory may go on too."""
+        """Whether the round continues where this object left the previous one. Then callers may keep their own memory too."""
         self.event_timers = TimerQueue(self, EVENT)
         self.processing_timers = TimerQueue(self, PROCESSING)
         self._detach()
@@ -152,7 +151,7 @@ class KeyedBackend:
     # -- states --
 
     def state(self, descriptor: StateDescriptor) -> Any:
-        """The state of a descriptor. The same name again gives the same object, if kind and type are the same."""
+        """Return the state of a descriptor. The same name returns the same object, if kind and type are the same."""
         descriptor = expect_descriptor(descriptor, self.operator_name)
         known = self._states.get(descriptor.name)
         if known is None:
@@ -160,7 +159,7 @@ class KeyedBackend:
             known = self._states[descriptor.name] = self._make(descriptor)
         elif schema_of(known.descriptor) != schema_of(descriptor):
             raise StateAccessError(
-                "A state name stands for one state: kind, types and time to live must be the same everywhere.",
+                "Two states with the same name differ in kind, types or time to live.",
                 where=f"state {descriptor.name!r} of operator {self.operator_name!r}",
                 found=f"{schema_of(descriptor)}, registered before as {schema_of(known.descriptor)}",
                 cure="give the second state another name",
@@ -168,7 +167,7 @@ class KeyedBackend:
         return known
 
     def _refuse_other_than_stored(self, declared: StateSchema) -> None:
-        """A state declared otherwise than it is stored is never decoded by guess."""
+        """Report a state that is declared differently from how it is stored: it is never decoded by a guess."""
         problem = schema_mismatch(self.stored, declared)
         if problem is not None:
             self.misfits.found(problem)
@@ -189,15 +188,15 @@ class KeyedBackend:
 
     @property
     def key_schema(self) -> str:
-        """A stable text of the declared key type, ``pickle`` where there is none. Under another one stored keys are other keys."""
+        """A stable text of the declared key type, ``pickle`` without one. With another key type, stored keys are other keys."""
         return self.identity.describe
 
     def registered(self) -> dict[str, KeyedState]:
-        """The states that were asked for, by name."""
+        """Return the registered states by name."""
         return dict(self._states)
 
     def schemas(self) -> list[StateSchema]:
-        """What is known of the states registered so far, by name."""
+        """Return the schemas of the registered states, sorted by name."""
         return [schema_of(self._states[name].descriptor) for name in sorted(self._states)]
 
     # -- a round --
@@ -205,10 +204,10 @@ class KeyedBackend:
     def begin(self, files: list[StateFile], replaced: Collection[str] = ()) -> None:
         """Open the round on exactly this list.
 
-        ``replaced``: paths of files that merges have lately taken out of the list.
+        ``replaced``: paths of files that merges have recently removed from the list.
         """
         self._close_snapshot()
-        held, self._held = self._held, None  # until the round has written its changes, memory stands for no list
+        held, self._held = self._held, None  # until the round has written its changes, the caches match no list
         self._begun = list(files)
         self._store = self._open_store(self._local_path)
         self.max_key = self._store.max_key
@@ -224,20 +223,20 @@ class KeyedBackend:
         self.trim_caches()
 
     def _catch_up(self, files: list[StateFile], anew: bool) -> bool:
-        """Bring the caches to the list: apply files, to nothing if ``anew``. Whether it is certain that they have no timers."""
+        """Apply the files to the caches, after emptying them if ``anew``. Return whether the files certainly have no timers."""
         entries = sum(file.entries for file in files)
         learning, timerless = [], True
         for state in self._states.values():
-            worth_it = entries <= CATCH_UP * state.kept() and entries * ENTRY_BYTES <= self.cache_bytes
+            worth_it = entries <= CATCH_UP * state.cached() and entries * ENTRY_BYTES <= self.cache_bytes
             state.reset(keep=worth_it and not anew)
             if worth_it:
                 learning.append(state)
         if files and not learning:
             return False
         for file in files:
-            for batch in read(self._files, file, self.groups):
-                if batch.table == STATE:
-                    found = Entries(batch.flat)
+            for block in read(self._files, file, self.groups):
+                if block.table == STATE:
+                    found = Entries(block.flat)
                     for state in learning:
                         state.learn(found)
                 else:
@@ -245,7 +244,7 @@ class KeyedBackend:
         return timerless
 
     def _opened(self) -> Snapshot:
-        """The local store as it is to be in this round. It is brought there by the first read: many rounds find all in memory."""
+        """Return the local store in the state of this round. The first read brings it there: many rounds find all in memory."""
         if self._snapshot is None:
             if self._store is None:
                 raise _no_round()
@@ -267,7 +266,7 @@ class KeyedBackend:
         return self._opened().scan(prefix)
 
     def prefetch(self, keys: list[Any]) -> None:
-        """Called once per chunk with the keys of its records: states whose reads often missed lately are read in one go."""
+        """Read the states of these keys together, for states that often missed lately. Called once per chunk with its keys."""
         self.trim_caches()
         self._chunks += 1
         left_out = 0 if self._chunks % PROBE_EVERY else len(keys) // PROBE_EVERY + 1
@@ -281,14 +280,14 @@ class KeyedBackend:
                         state.misses, state.watched = 0, left_out
 
     def trim_caches(self) -> None:
-        """Bound the memory of the caches, by their two generations. Not while the records of a chunk are processed."""
+        """Bound the memory of the caches, by their two generations. Never called while the records of a chunk are processed."""
         states = self._states.values()
         if 2 * sum(state.young_bytes() for state in states) > self.cache_bytes:
             for state in states:
                 state.age()
 
     def write_segment(self, version: str, path: str) -> StateFile | None:
-        """Write what has changed in this round as a file; None if nothing has. The local store is not touched."""
+        """Write the changes of this round as a file; return None if there are none. The local store does not change."""
         faults.point("T2.before-segment", operator=self.operator, path=path)
         states = [state for state in self._states.values() if state.has_changes()]
         timers = [timer for timer in (self.event_timers, self.processing_timers) if timer.has_changes()]
@@ -299,10 +298,10 @@ class KeyedBackend:
             if writer.empty:
                 self._held = self._begun
                 return None
-            # not before the file is there: what a failed write leaves in memory must not survive the round
+            # Only now, with the file durable, may memory survive the round: a failed write must not leave traces in it.
             written = writer.finish(version=version, groups=self.groups)
         faults.point("T2.after-segment", operator=self.operator, path=path)
-        self._held = [*self._begun, written]  # whether it was accepted the next list tells
+        self._held = [*self._begun, written]  # the next list tells whether the file was accepted
         return written
 
     def _flush(self, writer: SegmentWriter, table: int, changed: Sequence[KeyedState | TimerQueue]) -> None:
@@ -317,13 +316,13 @@ class KeyedBackend:
                 flat.clear()  # it is in the file's blocks now
 
     def compact(self, files: list[StateFile], run: tuple[int, int], version_path: str) -> StateFile:
-        """Merge ``files[run[0]:run[1]]`` of the list the round began with; the result takes their place.
+        """Merge ``files[run[0]:run[1]]`` of the list the round began with; the result replaces them.
 
-        The whole list becomes a base, dumped from the store. Deletions stay only where older files lie below.
+        The whole list becomes a base, dumped from the store. Deletions stay only if older files exist.
         """
         merged = files[run[0] : run[1]]
-        # The store first: it then stands behind the run, and the merge does not swallow the place where it goes on. So what a
-        # store has to catch up with is never more than what comes between two merges.
+        # Bring up the store first: then its position is after the run, and the merge does not remove that position from the
+        # list. So a store never has to catch up with more than the files between two merges.
         snapshot = self._opened()
         with SegmentWriter(self._files, version_path, compressed=self._compressed) as writer:
             if run == (0, len(files)):
@@ -334,7 +333,7 @@ class KeyedBackend:
             return writer.finish(version=_merged_version(merged), groups=_hull(merged))
 
     def end(self, *, failed: bool = False) -> None:
-        """Close the round, whatever happened in it. What it did not write is forgotten."""
+        """Close the round, whatever happened in it, and discard unwritten changes."""
         self._close_snapshot(hurry=failed)
         if self._held is None:
             self._forget()
@@ -342,12 +341,12 @@ class KeyedBackend:
     # -- errors, off the path of records --
 
     def refuse_access(self, where: str) -> TidegateError:
-        """The error for an access to state, or to a timer, without a key."""
+        """Return the error for an access to state or a timer without a key."""
         if self.context.key is FORKED:
             return used_in_child(where)
         if self.context.key is not NO_KEY:
             return InternalError(
-                "A key in the engine's form can be hashed.", where=where, found=shown(self.context.key)
+                "A key in the engine's form cannot be hashed.", where=where, found=shown(self.context.key)
             )
         return StateAccessError(
             "Keyed state and timers are only available in a keyed context, while a record or a timer is processed.",
@@ -358,7 +357,7 @@ class KeyedBackend:
 
     def misrouted(self, key: Any) -> InternalError:
         return InternalError(
-            "A record must reach the subtask that owns its key group.",
+            "A record is in a subtask that does not own its key group.",
             where=f"operator {self.operator_name!r}, key groups {self.groups.first}-{self.groups.last}",
             found=f"key {shown(visible(key))}",
         )
@@ -366,7 +365,7 @@ class KeyedBackend:
     # -- inside --
 
     def _dump(self, writer: SegmentWriter, snapshot: Snapshot) -> None:
-        """All of the snapshot, in canonical form."""
+        """Write the whole snapshot in canonical form."""
         expired = self._expired() if any(state.descriptor.ttl for state in self._states.values()) else None
         for group in range(self.groups.first, self.groups.last + 1):
             flat = snapshot.group(group)
@@ -380,7 +379,7 @@ class KeyedBackend:
         writer.add(TIMERS, [part for timer in timers for part in (timer, b"")], deletes=False)
 
     def _expired(self) -> Expired:
-        """Tells which entries a base need not keep. Those of states not asked for in this process are kept."""
+        """Return a test for expired entries, which a base drops. Entries of states that are not registered here stay."""
         expiring = {name for name, state in self._states.items() if state.descriptor.ttl is not None}
         now = self.context.time
         return lambda key, value: state_name(key) in expiring and expiry_of(value) <= now
@@ -397,7 +396,7 @@ class KeyedBackend:
         self.max_key = 0
 
     def leave_to_parent(self) -> None:
-        """This process is a child that was forked: whatever is open belongs to the parent, and every access raises."""
+        """Give up everything open, in a forked child: it belongs to the parent. Every access then raises."""
         keep_for_ever(self._snapshot)
         keep_for_ever(self._store)
         self._snapshot = self._store = None
@@ -431,8 +430,8 @@ def _hull(files: list[StateFile]) -> KeyGroupRange:
 
 
 def _merged_version(files: list[StateFile]) -> str:
-    """The version a merged file brings its groups to: that of its last file. After a rescale the groups of a run may be at
-    different versions; then a new one, for the last file's own would promise too little or too much of the others."""
+    """Return the version that a merged file brings its groups to: that of its last file. After a rescale the groups of a run may
+    have different versions. Then return a new one: the last file's version would be wrong for the other groups."""
     last = files[-1]
     mixed = any(file.groups != last.groups for file in files)
     return f"{last.upto}~{new_token()}" if mixed else last.upto
@@ -455,4 +454,4 @@ def _in_child(_: Any) -> Any:
 
 
 def _no_round() -> InternalError:
-    return InternalError("State is read between begin and end of a round.")
+    return InternalError("State is read outside of a round.")

@@ -1,4 +1,4 @@
-"""Codecs: values of a state to bytes and back, by their declared type, pickled where there is none. Keys: ``keys.py``."""
+"""Codecs: values of a state to bytes and back, by their declared type, or pickled without one. For keys see ``keys.py``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _unpack: Callable[[bytes], Any] = msgspec.msgpack.Decoder().decode
 _NIL = b"\xc0"
 PICKLE = "pickle"
-"""Describes values of no declared type."""
+"""Describes values without a declared type."""
 
 
 class TypeInfo(Protocol):
@@ -59,7 +59,7 @@ class Codec:
         self._bits = bits
 
     def encode_all(self, values: list[Any], absent: Any = None) -> list[bytes | None]:
-        """Encode many; ``absent`` becomes None. What could not be read back is refused now: later it would poison a checkpoint."""
+        """Encode many values; ``absent`` becomes None. Refuse a value that could not be read back: it would poison a checkpoint."""
         encode = self.encode
         try:
             encoded: list[bytes | None]
@@ -83,7 +83,7 @@ class Codec:
         return encoded
 
     def decode_all(self, many: list[bytes | None]) -> list[Any]:
-        """Decode many; None stays None."""
+        """Decode many values; None stays None."""
         if self.immutable:
             with contextlib.suppress(msgspec.DecodeError):
                 return unpack_all([_NIL if data is None else data for data in many])
@@ -108,7 +108,8 @@ class Codec:
             raise OverflowError(f"it does not fit in {self._bits} bits")
 
     def _refusal(self, values: list[Any], absent: Any, error: Exception) -> StateFormatError:
-        """The error for the first value that cannot be stored. Only now values are tried one by one: good ones pay nothing."""
+        """Return the error for the first value that cannot be stored. Only now are values tried one by one: good ones pay
+        nothing."""
         found, why = str(error), error
         for value in values:
             try:
@@ -117,7 +118,7 @@ class Codec:
                 found, why = f"{shown(value)}: {reason}", reason
                 break
         return StateFormatError(
-            f"A value must fit the declared type of its state, {self.describe}.",
+            f"The value does not fit the declared type of its state, {self.describe}.",
             found=found,
             cure=cure_of(
                 why,
@@ -140,18 +141,18 @@ def _pickle_value(value: Any) -> bytes:
     try:
         return pickle.dumps(value, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError):
-        # a class of the user's __main__ or of a function: cloudpickle carries it along
+        # a class of the main program or of a function: cloudpickle stores the class too
         dumped: bytes = cloudpickle.dumps(value, protocol=5)
         return dumped
 
 
 def pickle_codec() -> Codec:
-    """For values without a type, or of a type that only Python knows."""
+    """Return the codec of values without a type, or of a type that only Python knows."""
     return Codec(PICKLE, _pickle_value, stored_loader())
 
 
 def codec_for(type_info: TypeInfo | None) -> Codec:
-    """The codec of a declared type; None, or a type without a schema, is pickled."""
+    """Return the codec of a declared type; None, or a type without a schema, is pickled."""
     schema = None if type_info is None else type_info.to_schema()
     if type_info is None or schema is None:
         return pickle_codec()
@@ -159,7 +160,7 @@ def codec_for(type_info: TypeInfo | None) -> Codec:
 
 
 def list_codec_for(type_info: TypeInfo | None, *, with_expiry: bool = False) -> Codec:
-    """The codec of a list of elements of a type; ``with_expiry``: of pairs (expiry, element)."""
+    """Return the codec of a list of elements of a type; ``with_expiry``: of pairs (expiry, element)."""
     schema = None if type_info is None else type_info.to_schema()
     if type_info is None or schema is None:
         return pickle_codec()
@@ -169,7 +170,7 @@ def list_codec_for(type_info: TypeInfo | None, *, with_expiry: bool = False) -> 
 
 
 def expiring(codec: Codec) -> Codec:
-    """The codec of pairs (value, expiry in ms): eight bytes of time before the value, so that a base can drop it unread."""
+    """Return the codec of pairs (value, expiry in ms): eight bytes of time precede the value, so that a base can drop it unread."""
 
     def encode(pair: tuple[Any, int]) -> bytes:
         return pair[1].to_bytes(8, "big", signed=True) + codec.encode_checked(pair[0])
@@ -181,7 +182,7 @@ def expiring(codec: Codec) -> Codec:
 
 
 def expiry_of(data: bytes) -> int:
-    """When a value encoded by an ``expiring`` codec expires."""
+    """Return when a value of an ``expiring`` codec expires."""
     return int.from_bytes(data[:8], "big", signed=True)
 
 

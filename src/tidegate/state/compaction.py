@@ -1,8 +1,8 @@
 """Compaction: which neighbours in a list of state files to merge, and the merge itself.
 
-Files are tiers by size. When eight or more neighbours of a tier and the ones below it have gathered they become one, provided
-the largest of them is at most half: then every byte is in a file of at least twice the size after it was written again,
-so it is written a logarithmic number of times, and a round of next to no data never pays for the size of the state.
+Files have tiers by size. Eight or more neighbours of a tier and of lower tiers become one file, if the largest is at most half of
+the result. Then every rewritten byte is in a file of at least twice the size, so it is written a logarithmic number of times. A
+round with little data never pays for the size of the state.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tidegate.state.segments import SegmentWriter, by_group
 FAN_IN = 8
 SMALLEST_TIER = 64 << 10
 LONGEST_LIST = 64
-"""Sizes in an order made to defeat the tiers could leave more; then the cheapest neighbours are merged whatever their sizes."""
+"""An adverse order of sizes could leave more files; then the cheapest neighbours are merged, whatever their sizes."""
 
 Expired = Callable[[bytes, bytes], bool]
-"""Whether an entry (canonical key, value) need not be kept in a base."""
+"""Whether a base may drop an entry (canonical key, value)."""
 
 
 def plan(files: list[StateFile]) -> tuple[int, int] | None:
-    """The run ``files[start:end]`` to merge now; None if the list is in good order."""
+    """Return the run ``files[start:end]`` to merge now; None if there is nothing to merge."""
     tiers = [_tier(file.size) for file in files]
     for tier in sorted(set(tiers)):
         for start, end in _runs(tiers, tier):
@@ -48,7 +48,7 @@ def _tier(size: int) -> int:
 
 
 def _runs(tiers: list[int], tier: int) -> Iterator[tuple[int, int]]:
-    """The longest runs of files up to a tier."""
+    """Yield the longest runs of files up to a tier."""
     position = 0
     for inside, run in groupby(tiers, key=lambda found: found <= tier):
         length = len(list(run))
@@ -77,9 +77,9 @@ def merge_files(
     drop_deletions: bool,
     expired: Expired,
 ) -> None:
-    """Add the entries of a run to a file, later ones winning. Memory: one key group of the run, and some blocks.
+    """Add the entries of a run to a file; later entries win. Memory: one key group of the run, and some blocks.
 
-    ``drop_deletions``: nothing older lies below the run, so neither deletions nor expired entries need be kept.
+    ``drop_deletions``: there are no files before the run, so deletions and expired entries are dropped.
     """
     for table, entries in last_entries(files, run, groups):
         if drop_deletions:
@@ -91,7 +91,7 @@ def merge_files(
 def last_entries(
     files: Files, run: list[StateFile], groups: KeyGroupRange
 ) -> Iterator[tuple[int, dict[bytes, bytes | None]]]:
-    """Table by table and group by group the entries of a run of files, the last one of every key."""
+    """Yield the last entry of every key in a run of files, table by table and group by group."""
     sources = (_numbered(files, ref, groups, number) for number, ref in enumerate(run))
     for (table, _group), parts in groupby(merge(*sources, key=itemgetter(0, 1)), key=itemgetter(0)):
         entries: dict[bytes, bytes | None] = {}
@@ -101,7 +101,7 @@ def last_entries(
 
 
 def sorted_flat(entries: dict[bytes, bytes | None]) -> list[Any]:
-    """``[k, v, k, v, ...]`` in the order of the keys."""
+    """Return ``[k, v, k, v, ...]`` in the order of the keys."""
     flat: list[Any] = [None] * (2 * len(entries))
     flat[::2] = keys = sorted(entries)
     flat[1::2] = map(entries.__getitem__, keys)

@@ -8,7 +8,7 @@ from tidegate.state.keys import visible
 
 
 class _NoKey:
-    """Stands for the key where there is none. It cannot be hashed, so any access to state raises by itself."""
+    """Represents a missing key. It cannot be hashed, so every access to state raises."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -21,11 +21,11 @@ class _NoKey:
 
 NO_KEY: Final = _NoKey("NO_KEY")
 FORKED: Final = _NoKey("FORKED")
-"""In a child that was forked while there was a key."""
+"""The key in a child that was forked while there was a key."""
 
 
 class Scoped(NamedTuple):
-    """A key in a namespace: a slot of its own. No key in the engine's form is equal to one: tuples of those hold no bytes."""
+    """A key in a namespace, which is another slot. No key in the engine's form equals one: tuples in that form contain no bytes."""
 
     key: Any
     namespace: bytes
@@ -34,10 +34,10 @@ class Scoped(NamedTuple):
 class KeyContext:
     """One for each keyed operator of a subtask: the loop and the timers set it, states and timers read it.
 
-    ``slot`` is what the dicts of states and timers are indexed by, and all that is set for a record. Without a namespace it is the
-    key itself (``NO_KEY`` where there is none), in the engine's form; inside a namespace (a window, say) it is ``Scoped``. So an
-    operator without namespaces pays nothing for them, and one dict per state serves both.
-    ``time``: processing time, set for every chunk. ``scoped``: whether a namespace was ever entered.
+    ``slot`` indexes the dicts of states and timers, and is all that is set for a record. Without a namespace it is the key itself
+    in the engine's form (``NO_KEY`` without a key); inside a namespace (a window, say) it is ``Scoped``. So an operator without
+    namespaces pays nothing for them, and one dict per state serves both. ``time``: processing time, set for every chunk.
+    ``scoped``: whether a namespace was ever entered.
     """
 
     __slots__ = ("scoped", "slot", "time")
@@ -56,7 +56,7 @@ class KeyContext:
 
     @key.setter
     def key(self, key: Any) -> None:
-        """Another key, in no namespace."""
+        """Set another key, without a namespace."""
         self.slot = key
 
     @property
@@ -71,11 +71,11 @@ class KeyContext:
 
     @namespace.setter
     def namespace(self, namespace: bytes) -> None:
-        """Another namespace of the current key."""
+        """Set another namespace of the current key."""
         self.enter(self.key, namespace)
 
     def enter(self, key: Any, namespace: bytes) -> None:
-        """Set both."""
+        """Set key and namespace."""
         self.slot = slot_of(key, namespace)
         self.scoped = self.scoped or bool(namespace)
 

@@ -1,4 +1,4 @@
-"""State descriptors: the name, kind and type a user function asks for a state with."""
+"""State descriptors: the name, kind and type by which a user function gets a state."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class StateDescriptor:
         self._ttl_config: StateTtlConfig | None = None
 
     def get_name(self) -> str:
-        """The name, which identifies the state in its operator."""
+        """Return the name, which identifies the state in its operator."""
         return self.name
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
-        """Let entries expire. Call it before the state is asked for."""
+        """Let entries expire. Call it before the function gets the state."""
         if not isinstance(ttl_config, StateTtlConfig):
             cure = "StateTtlConfig.new_builder(Time.seconds(1)).build()"
             raise wrong("enable_time_to_live", "a StateTtlConfig", ttl_config, cure)
@@ -46,7 +46,7 @@ class StateDescriptor:
 
 
 class ValueStateDescriptor(StateDescriptor):
-    """Of a state with one value for each key."""
+    """Describes a state with one value for each key."""
 
     kind = "value"
 
@@ -55,7 +55,7 @@ class ValueStateDescriptor(StateDescriptor):
 
 
 class ListStateDescriptor(StateDescriptor):
-    """``type_info`` is that of an element."""
+    """Describes a list for each key. ``type_info`` is the type of an element."""
 
     kind = "list"
 
@@ -64,7 +64,7 @@ class ListStateDescriptor(StateDescriptor):
 
 
 class MapStateDescriptor(StateDescriptor):
-    """``type_info`` is that of a value, ``key_type_info`` that of a map key."""
+    """Describes a map for each key. ``type_info`` is the type of a value, ``key_type_info`` of a map key."""
 
     kind = "map"
 
@@ -109,14 +109,14 @@ class AggregatingStateDescriptor(StateDescriptor):
 
 
 def schema_of(descriptor: StateDescriptor) -> StateSchema:
-    """What metadata keeps of a declared state."""
+    """Return the schema of a declared state, for metadata."""
     key_type = codec_for(descriptor.key_type_info).describe if isinstance(descriptor, MapStateDescriptor) else ""
     ttl_ms = 0 if descriptor.ttl is None else descriptor.ttl.ttl_ms
     return StateSchema(descriptor.name, descriptor.kind, stored_type(descriptor), key_type, ttl_ms)
 
 
 def stored_type(descriptor: StateDescriptor) -> str:
-    """Return the text of the values' type. A state without one is pickled, and refused where pickles are."""
+    """Return the text of the values' type. A state without a type is pickled, or refused where pickles are forbidden."""
     described = codec_for(descriptor.type_info).describe
     if described == PICKLE and not stored_allowed():
         raise StateAccessError(
@@ -136,12 +136,12 @@ def _expect_type(method: str, info: Any) -> TypeInfo | None:
 
 
 def expect_descriptor(value: Any, operator: str) -> StateDescriptor:
-    """The argument of ``get_state`` and its siblings, checked."""
+    """Check the argument of ``get_state`` and similar methods."""
     if isinstance(value, StateDescriptor) and value.kind:
         return value
     raise StateAccessError(
-        "A state is asked for with a state descriptor.",
+        "The argument is not a state descriptor.",
         where=f"operator {operator}",
         found=f"{type(value).__name__}",
-        cure='use ValueStateDescriptor("name", Types.LONG()) or one of its siblings',
+        cure='use ValueStateDescriptor("name", Types.LONG()) or another state descriptor',
     )

@@ -1,10 +1,10 @@
-"""Records in flight: what a round that was cut short has received and not processed, as a part of a snapshot.
+"""Records in flight: records that a shortened round has received and not processed, as a part of a snapshot.
 
-A log is a row of chunks as they came, in the order in which they are to be processed, in files of ``shared/``. A file is written
-once. A round that works off a part of a log, and not all of it, refers to the same files again, from further behind.
+A log is a sequence of chunks in the order of processing, in files of ``shared/``. A file is written once. A round that processes
+only a part of a log refers to the same files again, from a later row.
 
-What belongs together stays in order: the logs of one ``turn`` are worked off side by side, all of them before those of the next. A
-subtask has more than one log in a turn only after a rescale, or if it is a source: then every split has its own.
+Order is kept: the logs of one ``turn`` are processed side by side, all of them before those of the next turn. A subtask has more
+than one log in a turn only after a rescale, or if it is a source: then every split has its own log.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _ALL = KeyGroupRange(0, 0)
 
 
 class KeptRow(msgspec.Struct, frozen=True, array_like=True):
-    """A chunk. ``channel``: the name of the edge or the split it came by. ``watermark``: event time in front of it. ``values``,
-    ``keys``, ``times``: as they travel (``operators/flow/rows.py``)."""
+    """A chunk. ``channel``: the name of its edge or split. ``watermark``: event time before the chunk. ``values``, ``keys``,
+    ``times``: in the form of a row (``operators/flow/rows.py``)."""
 
     channel: str
     watermark: int
@@ -43,8 +43,8 @@ class KeptRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class InFlightLog(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What waits: ``records`` in so many ``bytes``. ``first``: rows of the first file that are through; ``taken``: records of the
-    row behind them that are, too. ``watermark``: event time in front of it, ``end``: behind it."""
+    """Waiting records: their number and ``bytes``. ``first``: rows of the first file that are processed already; ``taken``: records
+    of the next row that are processed too. ``watermark``: event time before the log, ``end``: after it."""
 
     files: tuple[StateFile, ...]
     records: int
@@ -54,22 +54,22 @@ class InFlightLog(msgspec.Struct, frozen=True, omit_defaults=True):
     watermark: int = MIN_WATERMARK
     end: int = MIN_WATERMARK
     channels: tuple[str, ...] = ()
-    """Names of the edges that its records have come by."""
+    """Names of the edges of its records."""
     groups: KeyGroupRange | None = None
-    """Records have keys, of these key groups. ``clipped``: there are others in the files, which do not count."""
+    """The key groups of its records, if they have keys. ``clipped``: the files contain other key groups, which do not count."""
     clipped: bool = False
     pinned: bool = False
-    """Its records are for this subtask of this many, and for no other."""
+    """Its records belong to this subtask at this parallelism, and to no other subtask."""
     split: str | None = None
-    """Of a source: only rows of this split count. ``ends``: nothing comes behind it, now or ever."""
+    """In a source: only rows of this split count. ``ends``: no record of the split follows, now or later."""
     ends: bool = False
     turn: int = 0
     mixed: bool = False
-    """It came with those of other subtasks, behind a rescale: the order of their records among each other is lost."""
+    """After a rescale the subtask has logs of several former subtasks: the order among their records is lost."""
 
 
 class InFlightPart(msgspec.Struct, frozen=True, tag="in-flight", tag_field="part", omit_defaults=True):
-    """All that waits in front of the first operator of a chain, in one subtask."""
+    """All records that wait before the first operator of a chain, in one subtask."""
 
     logs: tuple[InFlightLog, ...]
 
@@ -79,7 +79,7 @@ class InFlightPart(msgspec.Struct, frozen=True, tag="in-flight", tag_field="part
 
     @property
     def records(self) -> int:
-        """Behind a rescale a log that several subtasks share counts for each of them, until it is worked off."""
+        """The number of waiting records. After a rescale a shared log counts for each of its subtasks, until it is processed."""
         return sum(log.records for log in self.logs)
 
     @property
@@ -102,16 +102,14 @@ class InFlightPart(msgspec.Struct, frozen=True, tag="in-flight", tag_field="part
 def redistribute(
     parts: Sequence[InFlightPart | None], parallelism: int, max_parallelism: int, root: str
 ) -> list[InFlightPart | None]:
-    """Logs whose records have keys go to all subtasks that own one of their key groups now. The others stay whole: which subtask
-    processes a record without a key does not matter, and the splits of a source are put right when they are read
-    (``runtime/progress.py``)."""
+    """Give logs with keys to all subtasks that own one of their key groups now. Other logs stay whole: any subtask may process a
+    record without a key, and the splits of a source are assigned when they are read (``runtime/progress.py``)."""
     if len(parts) != parallelism and any(log.pinned for part in parts if part is not None for log in part.logs):
         raise RestoreError(
-            "Records in flight of forward, rescale and custom connections can only be restored with the parallelism they were sent "
-            "for.",
+            "The parallelism has changed, and records in flight of forward, rescale or custom connections cannot follow.",
             found=f"{count(len(parts), 'subtask')} in the checkpoint, {parallelism} now",
-            cure="restore with the old parallelism and take a savepoint, which has nothing in flight; or leave "
-            "execution.checkpointing.unaligned.forced out",
+            cure="restore with the old parallelism and take a savepoint, which holds no records in flight; or unset "
+            "execution.checkpointing.unaligned.forced",
         )
     held = [tuple(_in(root, log) for log in part.logs) if part is not None else () for part in parts]
     if len(parts) == parallelism:
@@ -137,8 +135,7 @@ def redistribute(
 
 
 def _mixed(logs: list[InFlightLog]) -> Iterable[InFlightLog]:
-    """All turns: those of different subtasks have nothing to do with each other. Splits of a source have no order among each
-    other anyway."""
+    """Mark logs of all turns as mixed: turns of different subtasks are unrelated. Splits of a source have no order anyway."""
     return (log if log.split is not None else msgspec.structs.replace(log, mixed=True) for log in logs)
 
 
@@ -156,14 +153,14 @@ def _in(root: str, log: InFlightLog) -> InFlightLog:
 
 
 def write(files: Files, path: str, version: str, rows: Iterable[KeptRow]) -> StateFile:
-    """Durable when this returns."""
+    """Write rows to a file and make it durable."""
     every = list(rows)
     handle = files.write(path, _HEAD + _pack(every))
     return StateFile(handle.path, handle.size, handle.hash, version, _ALL, len(every))
 
 
 def read(files: Files, file: StateFile) -> list[KeptRow]:
-    """The rows of a file; ``CorruptFileError`` if it is not what was written."""
+    """Return the rows of a file. Raise ``CorruptFileError`` if it is damaged."""
     storage = Files(file.root) if file.root else files
     data = storage.read(FileHandle(file.path, file.size, file.hash))
     head = data[: len(_HEAD)]
@@ -171,10 +168,10 @@ def read(files: Files, file: StateFile) -> list[KeptRow]:
         raise corrupt(storage.location(file.path), f"a file beginning with {_MAGIC!r}", repr(head))
     if head[-1] != FORMAT:
         raise NewerFormatError(
-            "Records in flight must be of a format this Tidegate reads.",
+            "The records in flight are of a format that this Tidegate does not read.",
             where=storage.location(file.path),
             found=f"format {head[-1]}; this Tidegate reads {FORMAT}",
-            cure="run the job with the Tidegate version that wrote it, or a later one",
+            cure="run the job with the version of Tidegate that wrote it, or a newer one",
         )
     return _unpack(memoryview(data)[len(_HEAD) :])
 

@@ -1,4 +1,4 @@
-"""What user functions see of keyed state. Every access is to the entry of the record's key."""
+"""The interfaces of state for user functions. Every access to keyed state is to the entry of the current key."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ValueState(State, Generic[T]):
 
     @abstractmethod
     def value(self) -> T | None:
-        """The current value; None if there is none."""
+        """Return the current value; None if there is none."""
 
     @abstractmethod
     def update(self, value: T | None) -> None:
-        """Set the value; None removes it. A value changed in place must be handed to ``update`` to be kept."""
+        """Set the value; None removes it. A value that was changed in place must be passed to ``update``."""
 
 
 class AppendingState(State, Generic[IN, OUT]):
@@ -44,7 +44,7 @@ class AppendingState(State, Generic[IN, OUT]):
 
     @abstractmethod
     def get(self) -> OUT:
-        """What the added values have become."""
+        """Return the result of the added values."""
 
     @abstractmethod
     def add(self, value: IN) -> None:
@@ -93,7 +93,7 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def get(self, key: K) -> V | None:
-        """The value of a map key; None if there is none."""
+        """Return the value of a map key; None if there is none."""
 
     @abstractmethod
     def put(self, key: K, value: V) -> None:
@@ -101,31 +101,31 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def put_all(self, dict_value: dict[K, V]) -> None:
-        """Set many."""
+        """Set the values of many keys."""
 
     @abstractmethod
     def remove(self, key: K) -> None:
-        """Remove a map key; a missing one is fine."""
+        """Remove a map key. It may be missing."""
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether there is such a map key."""
+        """Return whether there is such a map key."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
-        """All entries, in no particular order; the map may be changed meanwhile."""
+        """Return all entries, in no particular order. The map may change during the iteration."""
 
     @abstractmethod
     def keys(self) -> Iterable[K]:
-        """All map keys."""
+        """Return all map keys."""
 
     @abstractmethod
     def values(self) -> Iterable[V]:
-        """All values."""
+        """Return all values."""
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
+        """Return whether there is no entry."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -144,33 +144,33 @@ class MapState(State, Generic[K, V]):
 
 
 class ReadOnlyBroadcastState(State, Generic[K, V]):
-    """A map that all subtasks hold alike, where it may only be read: on the side that is not broadcast."""
+    """A map that is the same in all subtasks, read-only on the side that is not broadcast."""
 
     __slots__ = ()
 
     @abstractmethod
     def get(self, key: K) -> V | None:
-        """The value of a key; None if there is none."""
+        """Return the value of a key; None if there is none."""
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether there is such a key."""
+        """Return whether there is such a key."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
-        """All entries, in no particular order."""
+        """Return all entries, in no particular order."""
 
     @abstractmethod
     def keys(self) -> Iterable[K]:
-        """All keys."""
+        """Return all keys."""
 
     @abstractmethod
     def values(self) -> Iterable[V]:
-        """All values."""
+        """Return all values."""
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
+        """Return whether there is no entry."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -183,8 +183,8 @@ class ReadOnlyBroadcastState(State, Generic[K, V]):
 
 
 class BroadcastState(ReadOnlyBroadcastState[K, V]):
-    """The same map, where it may be changed: on the broadcast side. Every subtask sees the same records there and has to come to
-    the same changes: do not let them depend on the subtask, on time or on chance."""
+    """The same map, writable on the broadcast side. Every subtask sees the same records there and must make the same changes: they
+    must not depend on the subtask, on time or on chance."""
 
     __slots__ = ()
 
@@ -194,11 +194,11 @@ class BroadcastState(ReadOnlyBroadcastState[K, V]):
 
     @abstractmethod
     def put_all(self, dict_value: dict[K, V]) -> None:
-        """Set many."""
+        """Set the values of many keys."""
 
     @abstractmethod
     def remove(self, key: K) -> None:
-        """Remove a key; a missing one is fine."""
+        """Remove a key. It may be missing."""
 
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
@@ -208,17 +208,17 @@ class BroadcastState(ReadOnlyBroadcastState[K, V]):
 
 
 class OperatorStateStore(ABC):
-    """Gives out the states of the operator itself by descriptor. Asked in ``initialize_state``."""
+    """Returns the states of the operator itself by descriptor, in ``initialize_state``."""
 
     @abstractmethod
     def get_broadcast_state(self, state_descriptor: Any) -> BroadcastState[Any, Any]:
-        """A map that all subtasks hold alike, and each new one gets a copy of. It is on the function to make the same changes in
-        all of them."""
+        """Return a map that is the same in all subtasks; a new subtask gets a copy. The function must make the same changes in all
+        subtasks."""
 
     @abstractmethod
     def get_list_state(self, state_descriptor: Any) -> ListState[Any]:
-        """A list. When the parallelism changes the elements of all subtasks are dealt out anew, one by one."""
+        """Return a list. When the parallelism changes, the elements of all subtasks are redistributed one by one."""
 
     @abstractmethod
     def get_union_list_state(self, state_descriptor: Any) -> ListState[Any]:
-        """A list. When the job is restored every subtask gets the elements of all."""
+        """Return a list. After a restore every subtask gets the elements of all subtasks."""

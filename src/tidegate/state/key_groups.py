@@ -1,9 +1,9 @@
 """Key groups: the hash of a key, its group, which subtask owns which groups, and the routers of the sender.
 
-The hash is for ever: checkpoints hold state by key group. It is XXH3 (64 bits, seed 0): of an int within 64 bits over its eight
-bytes (two's complement, little-endian), of every other key over the key's bytes. Over eight bytes XXH3 is nothing but a
-finalizer: rotations, two multiplications, shifts. So numpy computes it for a column, and C for a single key, which is four
-times as fast as any finalizer written in Python. ``tests/unit/state/test_key_groups.py`` has golden values.
+The hash can never change: checkpoints store state by key group. It is XXH3 (64 bits, seed 0): for an int within 64 bits over its
+eight bytes (two's complement, little-endian), for every other key over the key's bytes. Over eight bytes XXH3 is only a finalizer:
+rotations, two multiplications, shifts. So numpy computes it for a column, and C for a single key, four times as fast as any
+finalizer in Python. ``tests/unit/state/test_key_groups.py`` has golden values.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Hashes = npt.NDArray[np.uint64]
 _Group = TypeVar("_Group", int, Int64s)
 
 ROUTER_LIMIT = 1_000_000
-"""Above so many keys a router forgets them: a lookup is a convenience, not the truth."""
+"""Above this many keys a router forgets them: the table is only a cache."""
 BLOCK = 8192
-"""The columns of so many keys stay in the processor's cache from step to step."""
+"""Columns of this many keys stay in the processor's cache from step to step."""
 
 _xxh3 = xxhash.xxh3_64_intdigest
 _eight_bytes = struct.Struct("<q").pack
@@ -36,7 +36,7 @@ _FLIP, _MX2 = np.uint64(0xC73AB174C5ECD5A2), np.uint64(0x9FB21C651E98DF25)
 
 
 def key_hash(key: Any, encoded: bytes) -> int:
-    """The hash of a key in the engine's form; ``encoded``: its bytes."""
+    """Return the hash of a key in the engine's form; ``encoded``: its bytes."""
     if type(key) is int:
         try:
             return _xxh3(_eight_bytes(key))
@@ -69,14 +69,15 @@ def _rotated(words: Hashes, bits: int) -> Hashes:
 
 
 def _groups(hashes: Hashes, max_parallelism: int) -> Int64s:
-    """The group of a hash is its rest by the number of groups: this is the one place that says so."""
+    """Return the groups of hashes: the remainders by the number of groups. Only this place and ``group_of`` define it."""
     if max_parallelism & (max_parallelism - 1):
         return (hashes % np.uint64(max_parallelism)).view(np.int64)
     return (hashes & np.uint64(max_parallelism - 1)).view(np.int64)
 
 
 def group_of(key: Any, max_parallelism: int, encoded: bytes | None = None) -> int:
-    """The group of a key in the engine's form, the same in every process and on every machine. ``encoded``: its bytes, if known."""
+    """Return the group of a key in the engine's form, the same in every process and on every machine. ``encoded``: its bytes, if
+    known."""
     if encoded is None:
         encoded = encode_key(key)
     return key_hash(key, encoded) % max_parallelism  # as in _groups
@@ -88,7 +89,7 @@ def groups_of_ints(keys: Int64s, max_parallelism: int) -> Int64s:
 
 
 def encode_and_group(keys: Collection[Any], max_parallelism: int) -> tuple[list[bytes], Int64s]:
-    """The bytes of many keys, and their groups."""
+    """Return the bytes of many keys, and their groups."""
     kinds = set(map(type, keys))
     if kinds == {int}:
         with contextlib.suppress(OverflowError):  # more than 63 bits
@@ -100,19 +101,19 @@ def encode_and_group(keys: Collection[Any], max_parallelism: int) -> tuple[list[
 
 
 def range_for(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
-    """The groups that ``subtask`` of ``parallelism`` owns. The ranges of all subtasks cover every group once."""
+    """Return the groups that ``subtask`` of ``parallelism`` owns. The ranges of all subtasks cover every group once."""
     first = (subtask * max_parallelism + parallelism - 1) // parallelism
     last = ((subtask + 1) * max_parallelism - 1) // parallelism
     return KeyGroupRange(first, last)
 
 
 def subtask_for(group: _Group, parallelism: int, max_parallelism: int) -> _Group:
-    """The subtask that owns a group, or those of many; the inverse of ``range_for``."""
+    """Return the subtask that owns a group, or those of many; the inverse of ``range_for``."""
     return group * parallelism // max_parallelism
 
 
 class IntRouter:
-    """The subtasks of many int keys at once. Keys that lie close together are looked up in a table, which is made once."""
+    """Finds the subtasks of many int keys at once. Keys that are close together are looked up in a table, made once."""
 
     _WIDEST, _MOST_TABLES = 1 << 20, 8
 
@@ -127,7 +128,7 @@ class IntRouter:
             if high - low >= self._WIDEST or self._tables == self._MOST_TABLES:
                 return self._computed(keys)
             self._tables += 1
-            around = (high - low) // 4 + 1  # the next batch may have a little more
+            around = (high - low) // 4 + 1  # the next keys may lie a little outside
             self._low = max(low - around, -1 << 63)
             self._table = self._computed(np.arange(self._low, min(high + around, (1 << 63) - 2) + 1))
             if high >= self._low + len(self._table):
@@ -140,10 +141,10 @@ class IntRouter:
 
 
 class KeyRouter(dict[Any, Any]):
-    """Key in the engine's form -> the target of its subtask, remembered. The sender's loop reads ``route[key]`` for every record.
+    """Key in the engine's form -> the target of its subtask, cached. The sender's loop reads ``route[key]`` for every record.
 
-    ``targets[i]`` is whatever the sender wants back for subtask ``i`` (the append methods of its buffers, say). ``check``: is
-    called with each new key, and raises if it is none.
+    ``targets[i]`` is the sender's value for subtask ``i`` (the append method of a buffer, say). ``check`` is called with each new
+    key and raises if the key is invalid.
     """
 
     __slots__ = ("_check", "_max_parallelism", "_targets")
@@ -162,6 +163,6 @@ class KeyRouter(dict[Any, Any]):
         return target
 
     def trim(self) -> None:
-        """Bound the memory: called once per chunk."""
+        """Bound the memory. Called once per chunk."""
         if len(self) > ROUTER_LIMIT:
             self.clear()

@@ -1,7 +1,7 @@
-"""Declared key types: what makes a key of the declared type out of what a key selector returns.
+"""Declared key types: conversions of a key selector's results to keys of the declared type.
 
-The table is PyFlink's: its coders take for a LONG whatever has an integer value (True, 1.0, an IntEnum and numpy's ints are all the
-key 1), for a DOUBLE whatever has a real one, for a STRING texts only; what they cannot encode fails, and so it does here.
+The rules are those of PyFlink's coders. A LONG takes any integer value (True, 1.0, an IntEnum and numpy's ints are all the key
+1), a DOUBLE any real value, a STRING only texts. Other values fail there, and fail here.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Converter = Callable[[Any], Any]
 
 
 class KeyIdentity:
-    """How the keys of an edge, or of a map state, become keys of the engine. Made once for each, used for every record.
+    """Converts the keys of an edge, or of a map state, to the engine's form. Made once for each, used for every record.
 
-    ``safe``: keys of exactly these classes are in the engine's form already; the others go through ``identify``. A loop
-    asks ``key.__class__ in safe`` first, so the common classes pay no call.
+    ``safe``: keys of exactly these classes are in the engine's form already; other keys go through ``identify``. A loop checks
+    ``key.__class__ in safe`` first, so the common classes cost no call.
     """
 
     __slots__ = ("describe", "identify", "safe")
@@ -46,12 +46,12 @@ class KeyIdentity:
         return key if type(key) in self.safe else self.identify(key)
 
     def check(self, key: Any) -> None:
-        """For each new key of a safe class: an int may have more bits than its declared type, which PyFlink refuses as well."""
+        """Check a new key of a safe class: an int may have more bits than its declared type, which PyFlink refuses too."""
         if type(key) in self.safe:
             self.identify(key)
 
     def check_all(self, keys: Collection[Any]) -> None:
-        """``check`` of many. Only integers have a width."""
+        """Check many keys. Only integers have a width."""
         bits = INTEGER_BITS.get(self.describe)
         numbers = [key for key in keys if type(key) is int] if bits else []
         if bits and numbers and not (-1 << bits - 1 <= min(numbers) and max(numbers) < 1 << bits - 1):
@@ -63,7 +63,7 @@ UNDECLARED = KeyIdentity("pickle", frozenset({int, str}), identify)
 
 
 def key_identity(declared: Any) -> KeyIdentity:
-    """The identity of keys of a declared type; without one, or where it says no more than "any object", ``UNDECLARED``."""
+    """Return the identity of keys of a declared type; ``UNDECLARED`` without a type, or if the type takes any object."""
     convert = _converter(declared)
     if declared is None or convert is None:
         return UNDECLARED
@@ -76,9 +76,9 @@ def key_identity(declared: Any) -> KeyIdentity:
             raise
         except Exception as error:
             raise ArgumentTypeError(
-                f"A key must be of its declared type, {describe}.",
+                f"The key is not of its declared type, {describe}.",
                 found=f"{shown(key)}: {error}",
-                cure="return such keys from the key selector, or declare what it returns as key_type",
+                cure="return keys of that type from the key selector, or declare the type of its keys as key_type",
             ) from error
 
     return KeyIdentity(describe, _SAFE.get(describe, frozenset()), identified)
@@ -91,7 +91,7 @@ _SAFE: dict[str, frozenset[type]] = {
 
 
 def _converter(info: Any) -> Converter | None:
-    """What turns a value into one of the type, exactly; None where any object may come. It is never called with None."""
+    """Return the converter of values to the type; None if the type takes any object. It is never called with None."""
     if isinstance(info, ExternalTypeInfo):
         return _converter(info.type_info)
     if isinstance(info, RowTypeInfo):
@@ -110,7 +110,7 @@ def _converter(info: Any) -> Converter | None:
 
 
 def _part(info: TypeInformation) -> Converter:
-    """The converter of a part, which may be None."""
+    """Return the converter of a part, which may be None."""
     convert = _converter(info)
     if convert is None:
         return lambda value: value
@@ -148,7 +148,7 @@ def _float(value: Any) -> float:
 
 
 def _one_nan(number: float) -> float:
-    return number if number == number else float("nan")  # of all the bit patterns of nan one
+    return number if number == number else float("nan")  # one of the many bit patterns of nan
 
 
 def _decimal(value: Any) -> decimal.Decimal:

@@ -29,7 +29,7 @@ class KeyedValueState(TrackedState, ValueState[Any]):
 
 
 class _Cells(dict[Any, Any]):
-    """The cache of a state that reads what it misses: ``cells[slot]`` is always the state's value of the slot."""
+    """A cache that loads missing values: ``cells[slot]`` is always the state's value of the slot."""
 
     __slots__ = ("_load",)
 
@@ -42,12 +42,12 @@ class _Cells(dict[Any, Any]):
 
 
 class ImmutableValueState(SingleState, ValueState[Any]):
-    """For numbers, texts and bytes: what was read or written stays in memory over rounds.
+    """A value state of numbers, texts or bytes: values stay in memory across rounds.
 
-    ``cells``: the younger generation of the cache; ``wrote``: what was written in this round. Generated loops
-    (operators/loop/codegen.py) hold the two dicts for as long as the state lives, so they are emptied and never replaced.
+    ``cells``: the younger generation of the cache; ``wrote``: the values written in this round. Generated loops
+    (operators/loop/codegen.py) hold the two dicts for the life of the state, so the dicts are emptied and never replaced.
     ``cells[slot]`` is ``value()``, ``cells[slot] = wrote[slot] = x`` is ``update(x)``. So is ``cells[slot] = x`` alone if the
-    slot is in a column given to ``note`` before; then the cache has the only copy, until ``age`` or the flush takes it over.
+    slot is in a column passed to ``note`` before: then the cache has the only copy, until ``age`` or the flush copies it.
     """
 
     __slots__ = ("_noted", "cells", "note", "wrote")
@@ -80,7 +80,7 @@ class ImmutableValueState(SingleState, ValueState[Any]):
 
     def age(self) -> None:
         if self._noted:
-            # Not in the middle of a chunk: all that its column notes has been written.
+            # Never called within a chunk: every slot that its column notes has been written.
             noted = distinct(self._noted)
             self.wrote.update(zip(noted, map(self.cells.__getitem__, noted), strict=True))
             self._noted.clear()
@@ -92,7 +92,7 @@ class ImmutableValueState(SingleState, ValueState[Any]):
     def _written(self) -> tuple[list[Any], list[Any]]:
         if not self._noted:
             return super()._written()
-        # Of a slot that is noted the cache has the last value; of others ``wrote`` has.
+        # The cache has the last value of a noted slot; ``wrote`` has those of other slots.
         noted = distinct(self._noted)
         others = list(self.wrote.keys() - set(noted)) if self.wrote else []
         values = [*map(self.cells.__getitem__, noted), *map(self.wrote.__getitem__, others)]
@@ -100,7 +100,7 @@ class ImmutableValueState(SingleState, ValueState[Any]):
 
 
 def distinct(columns: list[npt.NDArray[Any]]) -> list[Any]:
-    """The numbers in some columns, each once. Those that lie close together are ticked off, others are sorted."""
+    """Return the numbers in some columns, each once. Numbers that are close together are ticked off, others are sorted."""
     low, high = min(int(c.min()) for c in columns), max(int(c.max()) for c in columns)
     if high - low > 8 * sum(map(len, columns)):
         return list(map(int, np.unique(np.concatenate(columns)).tolist()))

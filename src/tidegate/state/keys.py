@@ -1,17 +1,16 @@
 """The identity of keys: one rule for routers, caches, stores and timers. **The bytes of a key decide**, as in PyFlink.
 
-The bytes are those of the declared key type, where there is one (``key_types.py``), else those of the key's own serialized form.
-So without a type ``1``, ``1.0`` and ``True`` are three keys, ``0.0`` and ``-0.0`` are two and ``nan`` is one, whatever ``==`` says
-and whatever the bits of the ``nan`` are, as in Java.
+A declared key type defines the bytes (``key_types.py``); without one they are the key's own serialized form. So without a type
+``1``, ``1.0`` and ``True`` are three keys, ``0.0`` and ``-0.0`` are two, and ``nan`` is one key whatever its bits, as in Java.
 
-Inside the engine a key is a value whose ``==`` and ``hash`` *are* those of its bytes, so that every dict is right by construction:
+Inside the engine ``==`` and ``hash`` of a key *are* those of its bytes, so that every dict is right by construction:
 
-- ints, texts, None and tuples of such (exactly these classes, at any depth) stand for themselves. Two of one class are equal when
-  their bytes are, and two of different classes never are equal;
-- everything else is an ``EncodedKey``: its bytes. It compares as ``bytes`` does, in C, and no value of a user is ever one
-  (``bytes`` of the user are encoded too), so the two kinds cannot meet.
+- ints, texts, None and tuples of these (exactly these classes, at any depth) represent themselves. Two keys of one class are equal
+  when their bytes are equal, and two keys of different classes are never equal;
+- every other key is an ``EncodedKey``: its bytes. It compares as ``bytes`` does, in C. No user value is an ``EncodedKey`` (the
+  user's ``bytes`` are encoded too), so the two kinds never mix.
 
-What a user function sees again is ``visible(key)``.
+A user function sees ``visible(key)``.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from tidegate.base.errors import ArgumentTypeError
 from tidegate.base.pickling import cure_of, load_stored, stored_allowed
 
 SIMPLE_TYPES: frozenset[type] = frozenset({int, str, bytes, float, bool, type(None)})
-"""What msgpack gives back exactly as it was; exact types only, for a subclass would lose its class."""
+"""Types that msgpack decodes exactly as they were. Only the exact types: a subclass would lose its class."""
 PLAIN_TYPES: frozenset[type] = frozenset({int, str, type(None)})
-"""Keys of these classes stand for themselves."""
+"""Keys of these classes represent themselves."""
 
 _SAME_BYTES = SIMPLE_TYPES - {float}
-"""Equal values of these classes have equal bytes. Of a nan there are many."""
+"""Equal values of these classes have equal bytes. Floats are excluded: a nan may have many."""
 _NAN = float("nan")
 
 _PICKLED = b"\xc1"  # msgpack never begins a value with it, so the encodings cannot be confused
@@ -46,7 +45,7 @@ _unpack: Callable[[bytes], Any] = msgspec.msgpack.Decoder().decode
 
 
 class EncodedKey(bytes):
-    """The bytes of a key that does not stand for itself. Neither ``__eq__`` nor ``__hash__``: dicts stay in C."""
+    """The bytes of a key that does not represent itself. It defines neither ``__eq__`` nor ``__hash__``: dicts stay in C."""
 
     __slots__ = ()
 
@@ -55,7 +54,7 @@ class EncodedKey(bytes):
 
 
 def identify(key: Any) -> Any:
-    """The engine's form of a key without a declared type."""
+    """Return the engine's form of a key without a declared type."""
     kind = type(key)
     if kind in PLAIN_TYPES or (kind is tuple and _consists_of(PLAIN_TYPES, key)):
         return key
@@ -63,7 +62,7 @@ def identify(key: Any) -> Any:
 
 
 def visible(key: Any) -> Any:
-    """What the user sees of a key in the engine's form: a new object each time where it could be changed."""
+    """Return the user's form of a key; a new object each time if the key is mutable."""
     return decode_key(key) if type(key) is EncodedKey else key
 
 
@@ -71,7 +70,7 @@ def visible(key: Any) -> Any:
 
 
 def encode_key(key: Any) -> bytes:
-    """The bytes of a key, in the engine's form or not: the same in every process."""
+    """Return the bytes of a key, in the engine's form or not: the same in every process."""
     kind = type(key)
     if kind is EncodedKey:
         encoded: bytes = key
@@ -89,7 +88,7 @@ def encode_key(key: Any) -> bytes:
 
 
 def encode_keys(keys: Collection[Any]) -> list[bytes]:
-    """``encode_key`` of many, without a call of Python for each where their types allow."""
+    """Encode many keys, without a Python call for each where their types allow."""
     kinds = set(map(type, keys))
     if kinds <= _SAME_BYTES:
         try:
@@ -98,7 +97,7 @@ def encode_keys(keys: Collection[Any]) -> list[bytes]:
             pass
     elif kinds == {EncodedKey}:
         return list(keys)
-    return [encode_key(key) for key in keys]  # with map, a StopIteration of user code would end it
+    return [encode_key(key) for key in keys]  # with map, a StopIteration of user code would end the list
 
 
 def pack_all(keys: Iterable[Any]) -> list[bytes]:
@@ -107,7 +106,7 @@ def pack_all(keys: Iterable[Any]) -> list[bytes]:
 
 
 def decode_key(data: bytes) -> Any:
-    """The user's key again."""
+    """Return the user's key."""
     if data[:1] in (_PICKLED, _WIDE):
         return load_stored(data[1:])
     key = _unpack(data)
@@ -115,7 +114,7 @@ def decode_key(data: bytes) -> Any:
 
 
 def form_of(data: bytes) -> Any:
-    """The engine's form of a key from its bytes: what ``identify`` gave when it was written."""
+    """Return the engine's form of a key from its bytes: the result of ``identify`` when the key was written."""
     first = data[0]
     if first in _STAND_FOR_THEMSELVES:
         return _unpack(data)
@@ -135,7 +134,7 @@ def forms_of(many: list[bytes]) -> list[Any]:
 
 
 def unpack_all(many: list[bytes]) -> list[Any]:
-    """Values packed one by one make an array if the head of one is put before them: one call instead of one for each."""
+    """Decode many values in one call: with the head of an array before them, packed values form an array."""
     found: list[Any] = _unpack(b"\xdd" + len(many).to_bytes(4, "big") + b"".join(many))
     return found
 
@@ -156,7 +155,7 @@ def _consists_of(kinds: frozenset[type], key: tuple[Any, ...]) -> bool:
 
 
 def _with_one_nan(key: Any) -> Any:
-    """The key with each nan in it, whatever its bits, as Java's canonical one."""
+    """Replace each nan in the key by Java's canonical nan."""
     if type(key) is tuple:
         return tuple(map(_with_one_nan, key))
     return _NAN if type(key) is float and key != key else key
@@ -166,11 +165,11 @@ def _tuples(value: list[Any]) -> tuple[Any, ...]:
     return tuple(_tuples(part) if type(part) is list else part for part in value)
 
 
-# -- everything that is not simple --
+# -- keys of other types --
 
 
 class _KeyPickler(pickle.Pickler):
-    """Finds sets, however deep: their order of iteration, and so their bytes, depends on the process. Also a nan."""
+    """Refuses sets at any depth: their order, and so their bytes, depends on the process. Also finds a nan."""
 
     has_nan = False
 
@@ -201,7 +200,7 @@ def _pickled(key: Any) -> bytes:
 
 
 def _with_one_nan_in(pickled: bytes) -> bytes:
-    """The pickle with the bits of Java's canonical nan in the place of each other nan."""
+    """Replace the bits of each nan in the pickle by Java's canonical nan."""
     made = bytearray(pickled)
     for opcode, value, position in pickletools.genops(pickled):
         if opcode.name == "BINFLOAT" and value != value and position is not None:
@@ -210,7 +209,7 @@ def _with_one_nan_in(pickled: bytes) -> bytes:
 
 
 def _refuse_identity(key: Any) -> None:
-    """A class without ``__eq__``: two objects with the same bytes would be one key here and two for the user."""
+    """Refuse a class without ``__eq__``: two objects with the same bytes would be one key here and two for the user."""
     if isinstance(key, tuple | list):
         for part in key:
             _refuse_identity(part)
@@ -220,7 +219,7 @@ def _refuse_identity(key: Any) -> None:
 
 def _bad_key(key: Any, reason: str, cure: str) -> ArgumentTypeError:
     return ArgumentTypeError(
-        "Equal keys must have equal bytes in every process.",
+        "The key has no stable bytes: equal keys could differ between processes.",
         found=f"{shown(key)}: {reason}",
         cure=cure,
     )

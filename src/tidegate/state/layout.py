@@ -1,4 +1,4 @@
-"""The canonical layout of store keys: the same bytes in segment files and, but for timers, in the local store.
+"""The canonical layout of store keys: the same bytes in segment files and, except for timers, in the local store.
 
 State entry: ``group(2) | len(name)(1) | name | len(namespace)(1) | namespace | len(key)(varint) | key | map key``.
 Timer: ``group(2) | domain(1) | time(8) | len(namespace)(1) | namespace | key``; its value is empty. Numbers are big-endian; a
@@ -23,7 +23,7 @@ GROUP_BYTES = [group.to_bytes(2, "big") for group in range(1 << 15)]
 
 
 def varint(number: int) -> bytes:
-    """A length, seven bits a byte, low bits first. No varint begins another, so it can stand inside a prefix."""
+    """Encode a length, seven bits per byte, low bits first. No varint begins another one, so a prefix may contain it."""
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)
@@ -33,7 +33,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, offset: int) -> tuple[int, int]:
-    """The number at an offset, and the offset behind it."""
+    """Return the number at an offset, and the offset after it."""
     number = shift = 0
     while True:
         byte = data[offset]
@@ -45,7 +45,7 @@ def read_varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 class _Lengths(dict[int, bytes]):
-    """Length -> its varint. A lookup instead of a call on the path of every record that misses the cache."""
+    """Length -> its varint. A lookup instead of a call for every record that misses the cache."""
 
     def __missing__(self, number: int) -> bytes:
         encoded = varint(number)
@@ -58,11 +58,11 @@ LENGTHS = _Lengths()
 
 
 def state_head(name: str) -> bytes:
-    """The bytes between the group and the key's length, without a namespace."""
+    """Return the bytes between the group and the key's length, without a namespace."""
     encoded = name.encode()
     if not 0 < len(encoded) < 256:
         raise ArgumentTypeError(
-            "A state name takes 1 to 255 bytes.",
+            "The state name is empty or longer than 255 bytes.",
             found=f"{len(encoded)} bytes: {name[:60]!r}",
             cure="choose a shorter name",
         )
@@ -70,9 +70,9 @@ def state_head(name: str) -> bytes:
 
 
 def namespace_bytes(namespace: bytes) -> bytes:
-    """A namespace in the layout: its length, then itself. Most states have none, and one byte says so."""
+    """Return a namespace in the layout: its length, then its bytes. Without a namespace it is one byte."""
     if len(namespace) > LONGEST_NAMESPACE:
-        raise InternalError("A namespace takes up to 255 bytes.", found=f"{len(namespace)} bytes")
+        raise InternalError("A namespace is longer than 255 bytes.", found=f"{len(namespace)} bytes")
     return bytes((len(namespace),)) + namespace
 
 
@@ -90,22 +90,22 @@ def split_entry(key: bytes) -> tuple[bytes, bytes]:
 
 
 def state_name(key: bytes) -> str:
-    """The state a stored entry belongs to."""
+    """Return the state a stored entry belongs to."""
     return key[3 : 3 + key[2]].decode()
 
 
 def time_bytes(time: int) -> bytes:
-    """A time that sorts as bytes like the number."""
+    """Return a time that sorts as bytes like the number."""
     try:
         return (time + TIME_SHIFT).to_bytes(8, "big")
     except OverflowError as error:
         raise StateFormatError(
-            "A timer's time must fit in 64 bits.", found=str(time), cure="use milliseconds since the epoch"
+            "The time of a timer does not fit in 64 bits.", found=str(time), cure="use milliseconds since the epoch"
         ) from error
 
 
 def timer_key(group: int, domain: int, time: bytes, namespace: bytes, key: bytes) -> bytes:
-    """The canonical key of a timer."""
+    """Return the canonical key of a timer."""
     return GROUP_BYTES[group] + (b"\x01" if domain else b"\x00") + time + namespace_bytes(namespace) + key
 
 

@@ -14,19 +14,18 @@ import xxhash
 
 from tidegate.base.errors import ConfigurationError, StorageError
 from tidegate.common.options import MAP_SIZE
-from tidegate.state.forked import used_in_child
 from tidegate.state.layout import GROUP_BYTES, STATE, read_varint, timer_to_local, varint
-from tidegate.state.store import Batch
+from tidegate.state.store import EntryBlock, used_in_child
 
 DEFAULT_MAP_SIZE: int = MAP_SIZE.default
 """Address space, not memory or disk: the file is sparse and grows with the state."""
 
 
 class LmdbStore:
-    """``LocalStore`` on LMDB. Not synced: what a killed process committed stays, and nothing must outlive the OS (local_dir).
+    """``LocalStore`` on LMDB. Not synced: commits of a killed process stay, and no store outlives the OS (local_dir).
 
-    LMDB's keys end at 511 bytes. Longer ones live under their beginning and a hash, with the whole key before the value;
-    state entries in a table of their own, so that the common path never asks.
+    LMDB's keys have at most 511 bytes. A longer key is stored under its beginning and a hash, with the whole key before the value.
+    Long keys of state entries have their own table, so that the common path never checks.
     """
 
     def __init__(self, path: str, map_size: int | None = None) -> None:
@@ -34,7 +33,7 @@ class LmdbStore:
         os.makedirs(path, exist_ok=True)
         size = map_size or DEFAULT_MAP_SIZE
         with _store_errors(path), _mapped(path, size):
-            # writemap would save about 0.05 us a written entry, but a full disk would then kill the process (SIGBUS)
+            # writemap would save about 0.05 us per written entry, but a full disk would kill the process (SIGBUS)
             self._env = lmdb.open(
                 path,
                 map_size=size,
@@ -53,46 +52,46 @@ class LmdbStore:
 
     @property
     def is_current(self) -> bool:
-        """Whether the path still leads to the file that is open; somebody may have removed and made it anew."""
+        """Whether the path still leads to the open file: another process may have removed and recreated it."""
         return _file_id(self.path) == self._file_id
 
     def close(self) -> None:
         self._env.close()
 
     def release(self, *, hurry: bool = False) -> None:
-        """It is shared."""
+        """Do nothing: the store is shared."""
 
     def snapshot(self) -> LmdbSnapshot:
         with _store_errors(self.path):
-            self._env.reader_check()  # a killed worker's reader would keep old pages from being used again
+            self._env.reader_check()  # the reader of a killed worker would prevent the reuse of old pages
             txn = self._env.begin(db=self._state)
             tag = txn.get(b"tag", b"", db=self._meta).decode()
         return LmdbSnapshot(txn, tag, self.max_key, self._state, self._long, self._timers)
 
-    def apply(self, expected: str, batches: Sequence[Batch], tag: str, *, wipe: bool = False) -> bool:
+    def apply(self, expected: str, blocks: Sequence[EntryBlock], tag: str, *, wipe: bool = False) -> bool:
         with _store_errors(self.path), self._env.begin(write=True) as txn:
             if txn.get(b"tag", b"", db=self._meta).decode() != expected:
                 return False
             if wipe:
                 for table in (self._state, self._long, self._timers):
                     txn.drop(table, delete=False)
-            for batch in batches:
-                if batch.table == STATE:
-                    self._apply_state(txn, batch)
+            for block in blocks:
+                if block.table == STATE:
+                    self._apply_state(txn, block)
                 else:
-                    self._apply_timers(txn, batch)
+                    self._apply_timers(txn, block)
             txn.put(b"tag", tag.encode(), db=self._meta)
         return True
 
-    def _apply_state(self, txn: Any, batch: Batch) -> None:
-        flat = iter(batch.flat)
+    def _apply_state(self, txn: Any, block: EntryBlock) -> None:
+        flat = iter(block.flat)
         pairs = zip(flat, flat, strict=True)
-        if not batch.deletes:
+        if not block.deletes:
             try:
                 txn.cursor(self._state).putmulti(pairs)
                 return
             except lmdb.BadValsizeError:
-                flat = iter(batch.flat)
+                flat = iter(block.flat)
                 pairs = zip(flat, flat, strict=True)
         for key, value in pairs:
             self._apply_entry(txn, key, value)
@@ -106,11 +105,10 @@ class LmdbStore:
         else:
             txn.put(key, value, db=table)
 
-    def _apply_timers(self, txn: Any, batch: Batch) -> None:
-        changes = dict(zip(map(timer_to_local, batch.flat[::2]), batch.flat[1::2], strict=True))
-        for timer in sorted(
-            changes
-        ):  # segments are sorted by group, this table by time: neighbours are cheaper to write
+    def _apply_timers(self, txn: Any, block: EntryBlock) -> None:
+        changes = dict(zip(map(timer_to_local, block.flat[::2]), block.flat[1::2], strict=True))
+        # Segments are sorted by group, this table by time: writing neighbours is cheaper.
+        for timer in sorted(changes):
             key, value = timer, b""
             if len(timer) > self.max_key:
                 key, value = _short(timer, self.max_key), timer
@@ -190,8 +188,8 @@ _open_lock = threading.Lock()
 
 
 def open_lmdb(path: str, map_size: int | None = None) -> LmdbStore:
-    """The store at a path, kept open in this process: LMDB must not be opened twice. Nor in a forked child: it would have to close
-    the parent's first, and with it the parent's readers, in the memory that both see."""
+    """Return the store at a path. It stays open in this process: LMDB must not be opened twice. A forked child must not open it
+    either: it would first close the parent's store, and with it the parent's readers in shared memory."""
     with _open_lock:
         pid, store = _open_stores.get(path, (0, None))
         if store is not None:
@@ -206,7 +204,7 @@ def open_lmdb(path: str, map_size: int | None = None) -> LmdbStore:
 
 
 def close_removed_stores() -> None:
-    """Let go of stores of this process whose directory is gone: their jobs have ended. Not while a round is running here."""
+    """Close stores of this process whose directory is gone: their jobs have ended. Never called while a round runs here."""
     with _open_lock:
         for path, (pid, store) in list(_open_stores.items()):
             if pid == os.getpid() and not store.is_current:
@@ -238,16 +236,16 @@ def _without_key(data: bytes) -> tuple[bytes, bytes]:
 
 @contextlib.contextmanager
 def _mapped(path: str, size: int) -> Iterator[None]:
-    """A map takes address space, whatever is in it, and a process may be given little of that."""
+    """Explain a failed map: a map takes address space whatever it contains, and the process may have a limit."""
     try:
         yield
     except lmdb.MemoryError as error:
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         bound = "no limit is set" if limit == resource.RLIM_INFINITY else f"{limit >> 20} mb is the limit (ulimit -v)"
         final = limit != resource.RLIM_INFINITY and size >= limit
-        kind = ConfigurationError if final else StorageError  # a new worker, which holds less, may have room
+        kind = ConfigurationError if final else StorageError  # a new worker may have more free address space
         raise kind(
-            "The map of a local store must fit in the address space of the worker.",
+            "The address space of the worker is too small for the map of a local store.",
             where=path,
             found=f"{error}: {MAP_SIZE.key} is {size >> 20} mb, and of address space {bound}",
             cure=f"raise the limit (ulimit -v unlimited), or set {MAP_SIZE.key} so that all keyed operators of a worker fit, or "
@@ -261,15 +259,15 @@ def _store_errors(path: str) -> Iterator[None]:
         yield
     except lmdb.MapFullError as error:
         raise StorageError(
-            "The state of a subtask must fit in the map of its local store.",
+            "The state of a subtask exceeds the LMDB map size of its local store.",
             where=path,
             found=str(error),
             cure="raise tidegate.state.map-size, or the parallelism",
         ) from error
     except (lmdb.Error, OSError) as error:
         raise StorageError(
-            "The local state store must be readable and writable.",
+            "The local state store cannot be read or written.",
             where=path,
             found=f"{type(error).__name__}: {error}",
-            cure="free space there, or remove the directory: it is rebuilt from the checkpoint files",
+            cure="free disk space there, or delete the directory: it is rebuilt from the checkpoint files",
         ) from error

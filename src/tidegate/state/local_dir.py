@@ -1,8 +1,8 @@
 """Where local stores live: a root with space, a directory of this user, host and boot, one path per subtask.
 
-``<root>/tidegate-local-<uid>/<host>.<boot>.<pids>/stores/<job>/<operator>/<subtask>``, and beside ``stores`` what drivers have on
-their host (``base/held_dir.py``). ``base/private_dirs.py`` finds the directory of the user. ``job`` names a job and its
-directory on storage (``local_name``): jobs of the same id with other directories are other jobs.
+``<root>/tidegate-local-<uid>/<host>.<boot>.<pids>/stores/<job>/<operator>/<subtask>``. Drivers have their files next to ``stores``
+(``base/held_dir.py``). ``base/private_dirs.py`` finds the directory of the user. ``job`` names a job and its directory on storage
+(``local_name``): jobs with the same id and different directories are different jobs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHORT = 12
 
 
 def choose_root(configured: str | None = None) -> str:
-    """The configured directory; else shared memory if there is space; else the directory for temporary files."""
+    """Return the configured directory; else shared memory if there is space; else the directory for temporary files."""
     if configured:
         root = os.path.abspath(os.path.expanduser(configured))
         _refuse_unusable(root)
@@ -36,37 +36,37 @@ def choose_root(configured: str | None = None) -> str:
         if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= ENOUGH_FREE:
             return SHARED_MEMORY
     except OSError:
-        pass  # no such file system here
+        pass  # there is no such file system
     return tempfile.gettempdir()
 
 
 def _refuse_unusable(root: str) -> None:
-    """What is wrong here already is told before the start. One that is missing here may be there, or be made, where workers run."""
+    """Raise before the start if the directory is unusable here. A missing one may exist, or be made, where workers run."""
     nearest = root
     while not os.path.exists(nearest):
         nearest = os.path.dirname(nearest)
     if not os.path.isdir(nearest) or (nearest == root and not os.access(root, os.W_OK | os.X_OK)):
         raise ConfigurationError(
-            "The working directory of local state must be a directory this user may write to.",
+            "This user cannot write to the working directory of local state.",
             where=root,
             found="a directory without permission to write" if os.path.isdir(nearest) else f"{nearest} is a file",
-            cure="choose another with tidegate.state.local-dir, or state.backend.rocksdb.localdir for rocksdb",
+            cure="set tidegate.state.local-dir, or state.backend.rocksdb.localdir for rocksdb, to another directory",
         )
 
 
 def boot_id() -> str:
-    """Names the current run of the operating system. Stores are not synced, so none may be used after it has crashed."""
+    """Return an id of the current boot. Stores are not synced, so none may be used after a crash of the operating system."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
     except OSError:
-        # elsewhere the moment of the boot, to the minute: if the clock is set meanwhile, stores are rebuilt, no more
+        # Elsewhere the time of the boot, to the minute. If the clock is set, stores are rebuilt, and nothing worse happens.
         return f"boot-{int(time.time() - time.monotonic()) // 60}"
 
 
 @functools.cache
 def host_id() -> str:
-    """Names this host among those that may share a file system. Copies of a machine have one machine id, and often two names."""
+    """Return an id of this host among hosts that share a file system. Copies of a machine have one machine id, often two names."""
     try:
         with open("/etc/machine-id") as file:
             machine = file.read().strip()
@@ -76,7 +76,8 @@ def host_id() -> str:
 
 
 def _pid_space() -> str:
-    """Stores are shared by processes that see each other: LMDB asks whether a reader's pid still lives."""
+    """Return the namespace of pids. Only processes that see each other share stores: LMDB checks whether a reader's pid is
+    alive."""
     try:
         return os.readlink("/proc/self/ns/pid").strip("pid:[]")
     except OSError:
@@ -84,13 +85,13 @@ def _pid_space() -> str:
 
 
 def local_name(job_id: str, directory: str) -> str:
-    """What names a job on this host: its id is unique in its directory on storage, not beyond."""
+    """Return the name of a job on this host. The job id alone is unique only within its directory on storage."""
     return f"{job_id}-{stable_hash(directory)[:_SHORT]}"
 
 
 def host_dir(root: str) -> str:
-    """The directory of this user, host and boot, made if missing, readable by this user only. What this host has left at former
-    boots is removed."""
+    """Return the private directory of this user, host and boot, and make it if it is missing. Remove those of former boots of this
+    host."""
     home = private_home(root)
     path = os.path.join(home, _name())
     try:
@@ -102,7 +103,7 @@ def host_dir(root: str) -> str:
 
 
 def host_dirs(root: str) -> list[str]:
-    """Those that ``host_dir`` may have given. Nothing is made."""
+    """Return the directories that ``host_dir`` may have returned. Make none."""
     return [os.path.join(home, _name()) for home in existing_homes(root)]
 
 
@@ -111,7 +112,7 @@ def _name() -> str:
 
 
 def store_path(root: str, job: str, operator: str, subtask: int) -> str:
-    """The directory of a subtask's store, made if missing. ``job``: see ``local_name``."""
+    """Return the directory of a subtask's store, made if missing. ``job``: see ``local_name``."""
     path = os.path.join(host_dir(root), _STORES, quote(job, safe=""), quote(operator, safe=""), str(subtask))
     try:
         os.makedirs(path, exist_ok=True)
@@ -122,26 +123,26 @@ def store_path(root: str, job: str, operator: str, subtask: int) -> str:
 
 def _unusable(path: str, error: OSError) -> StorageError:
     return StorageError(
-        "The directory of local state must be writable and belong to this user.",
+        "The directory of local state is not writable, or not this user's.",
         where=path,
         found=str(error),
-        cure="choose another directory for local state with tidegate.state.local-dir",
+        cure="set tidegate.state.local-dir to another directory",
     )
 
 
 def remove_job(root: str, job: str) -> None:
-    """The job is over: its stores on this host go."""
+    """Remove the stores of a finished job on this host."""
     for home in existing_homes(root):
         remove_below(home, _name(), _STORES, quote(job, safe=""))
 
 
 def _remove_other_boots(home: str) -> None:
-    """Only what this host has made: to others that share the file system its boots say nothing of theirs. What does not carry the
-    mark is not ours to delete, whatever its name."""
+    """Remove the directories of former boots of this host. Other hosts that share the file system have other boots. A directory
+    without the mark is not ours to delete, whatever its name."""
     for name in os.listdir(home):
         host, _, rest = name.partition(".")
         is_old = host == host_id() and not rest.startswith(f"{boot_id()}.") and _is_marked(home, name)
-        if is_old and not is_any_held(os.path.join(home, name)):  # hosts that are copies of each other may have one id
+        if is_old and not is_any_held(os.path.join(home, name)):  # copies of a machine may have the same id
             remove_below(home, name)
 
 

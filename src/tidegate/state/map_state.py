@@ -1,6 +1,6 @@
-"""Keyed map state: one stored entry per map key, so that reading one entry of a large map reads no other.
+"""Keyed map state: one stored entry per map key, so that reading an entry of a large map reads no other entry.
 
-Map keys have the same identity as keys (``keys.py``): their bytes decide. In the caches they are in the engine's form.
+Map keys have the same identity as keys (``keys.py``): their bytes decide. The caches hold them in the engine's form.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from tidegate.state.backend import KeyedBackend
 
 ABSENT = object()
-"""In a cached map: known not to be there. A map may hold None."""
+"""In a cached map: known to be missing. A map may contain None."""
 _SAMPLE = 32
 _MAP_BYTES = 500
-"""About what an empty cached map takes."""
+"""About the size of an empty cached map."""
 
 
 class CachedMap(dict[Any, Any]):
-    """What is known of one key's map: map key, in the engine's form -> value or ``ABSENT``.
+    """The known entries of one key's map: map key in the engine's form -> value or ``ABSENT``.
 
-    ``complete``: what is not here is not in the store either. ``cleared``: the store's entries are to be deleted.
+    ``complete``: the store has no other entries. ``cleared``: the store's entries will be deleted.
     """
 
     __slots__ = ("changed", "cleared", "complete", "prefix")
@@ -47,7 +47,7 @@ class CachedMap(dict[Any, Any]):
 
 
 class KeyedMapState(KeyedState, MapState[Any, Any]):
-    """``_maps`` and ``_old`` are the two generations of its cache. A map with changes is never forgotten before the round ends."""
+    """``_maps`` and ``_old`` are the two generations of its cache. A map with changes is never evicted before the round ends."""
 
     __slots__ = ("_entry_bytes", "_identity", "_maps", "_measure_at", "_old")
 
@@ -126,7 +126,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         return [*self._old.values(), *self._maps.values()]
 
     def _current(self) -> CachedMap:
-        """The map of the current slot, as far as it is known."""
+        """Return the cached map of the current slot."""
         slot = self._context.slot
         try:
             return self._maps[slot]
@@ -140,7 +140,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
             raise self._refuse() from error
 
     def _value(self, key: Any) -> Any:
-        """The value of a map key, or ``ABSENT``."""
+        """Return the value of a map key, or ``ABSENT``."""
         entries = self._current()
         return entries[key] if key in entries else self._load(entries, key)
 
@@ -150,7 +150,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         entries.changed.add(key)
 
     def _load(self, entries: CachedMap, key: Any) -> Any:
-        """One entry from the store, into the cache."""
+        """Load one entry from the store into the cache."""
         backend, data = self._backend, None
         if not entries.complete:
             path = entries.prefix + encode_key(key)
@@ -165,7 +165,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
             raise self._unreadable(error) from error
 
     def _all(self) -> CachedMap:
-        """The map of the current slot with everything the store has."""
+        """Return the map of the current slot with all entries of the store."""
         entries = self._current()
         if not entries.complete:
             length = len(entries.prefix)

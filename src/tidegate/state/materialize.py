@@ -1,9 +1,9 @@
 """Brings a local store to a list of state files: the only place where stores are written.
 
-A store holds a prefix of some list; its tag says which. A tag found in the list: the files behind it are applied. Any other tag
-(another attempt's, another key-group range, a rebuild that was killed): the store is wiped and everything applied.
-Each transaction compares the tag under the store's write lock first, so of several processes that bring up the same
-store, be they late, killed or of an old attempt, each moves it from one true tag to another, or does nothing.
+A store contains a prefix of some list; its tag says which. If the list has the tag, the files after it are applied. With any other
+tag (another attempt's, another key-group range, a killed rebuild) the store is wiped and all files are applied. Each transaction
+first compares the tag under the store's write lock. So of several processes that bring up the same store, even late, killed or of
+an old attempt, each moves it from one true tag to another, or does nothing.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from tidegate.base.ids import new_token
 from tidegate.state.compaction import last_entries, sorted_flat
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.segments import read
-from tidegate.state.store import Batch, LocalStore, Snapshot
+from tidegate.state.store import EntryBlock, LocalStore, Snapshot
 
 ATTEMPTS = 10
 BLOCKS_PER_TRANSACTION = 16
-"""Bounds the memory of a rebuild: some 5 MiB of Python objects a block, and LMDB's dirty pages."""
+"""Bounds the memory of a rebuild: about 5 MiB of Python objects per block, and LMDB's dirty pages."""
 ENTRIES_PER_BLOCK = 32768
 
 _rebuilds = 0
 
 
 def rebuilds() -> int:
-    """How often this process has built a store from all its files: where a subtask comes to a host that does not know it."""
+    """Return how often this process has rebuilt a store from all its files, as when a subtask moves to a new host."""
     return _rebuilds
 
 
 def bring_up(store: LocalStore, files: Files, refs: list[StateFile], groups: KeyGroupRange) -> Snapshot:
-    """Bring the store to exactly this list and return a view of it."""
+    """Bring the store to exactly this list and return a snapshot of it."""
     tags = tags_of(refs, groups)
     target = tags[-1]
     for _ in range(ATTEMPTS):
@@ -45,7 +45,7 @@ def bring_up(store: LocalStore, files: Files, refs: list[StateFile], groups: Key
         snapshot.close()
         _advance(store, files, refs, tags, snapshot.tag, groups)
     raise StorageError(
-        "A local store must not be rewritten by others all the time.",
+        "Another job attempt keeps rewriting the local store.",
         where=f"key groups {groups.first}-{groups.last}",
         found=f"it was moved away from version {target} {ATTEMPTS} times",
         cure="stop the other job attempts on this host",
@@ -53,10 +53,10 @@ def bring_up(store: LocalStore, files: Files, refs: list[StateFile], groups: Key
 
 
 def applied_to(held: list[StateFile], refs: list[StateFile], replaced: Collection[str], groups: KeyGroupRange) -> int:
-    """How much of a list is in the contents of ``held`` already: the files behind are to be applied to them. 0: nothing may stay.
+    """Return how many files of a list the contents of ``held`` already have; the later files must be applied. 0: discard ``held``.
 
-    ``replaced``: paths of files that merges took out of the list. Only if every file held is in the list, or was, the list
-    goes on from what is held: else it is of a history that does not know one of them (a segment that was not accepted).
+    ``replaced``: paths of files that merges removed from the list. The list continues ``held`` only if every held file is, or was,
+    in the list. Else the list has another history, without one of these files (a segment that was not accepted).
     """
     accepted = {ref.path for ref in refs}.union(replaced)
     if not all(ref.path in accepted for ref in held):
@@ -64,17 +64,17 @@ def applied_to(held: list[StateFile], refs: list[StateFile], replaced: Collectio
     tags, tag = tags_of(refs, groups), tags_of(held, groups)[-1]
     if tag in tags:
         return tags.index(tag)
-    # A merge has swallowed the place. The files behind the common prefix contain all that is held beyond it, and what came
-    # later: a key that is in one of them gets its last value, or its deletion, for only a merge from the start of the list drops
-    # deletions (and then nothing is common). A key that is in none of them is as it was in the prefix.
+    # A merge has removed this position. The files after the common prefix contain everything that ``held`` has beyond the prefix,
+    # and later changes. A key in one of them gets its last value or its deletion: only a merge from the start of the list drops
+    # deletions, and then there is no common prefix. A key in none of them has not changed since the prefix.
     return sum(1 for _ in takewhile(bool, map(eq, held, refs)))
 
 
 def tags_of(refs: list[StateFile], groups: KeyGroupRange) -> list[str]:
-    """The tag of a store for each prefix of a list, the empty one first: the version of every key group in it.
+    """Return the tag of a store for each prefix of a list, the empty prefix first: the version of every key group.
 
-    Usually all groups have one version. After a rescale the files of former subtasks stand in one list, and neither their
-    versions nor their order tell what a prefix holds; but what a group holds, its own version does.
+    Usually all groups have one version. After a rescale one list has files of several former subtasks. Then neither their versions
+    nor their order define the contents of a prefix, but the version of each group does.
     """
     parts = [(groups, "")]
     tags = [_tag(parts)]
@@ -106,9 +106,9 @@ def _tag(parts: list[tuple[KeyGroupRange, str]]) -> str:
 def _advance(
     store: LocalStore, files: Files, refs: list[StateFile], tags: list[str], tag: str, groups: KeyGroupRange
 ) -> None:
-    """Apply what is missing. Gives up when another process has moved the tag; the caller looks again."""
+    """Apply the missing files. Stop if another process has moved the tag; the caller then tries again."""
     if tag in tags:
-        # the first of equal tags: applying a file again changes nothing, leaving one out would
+        # The first of equal tags: applying a file again is harmless, skipping one is not.
         start = tags.index(tag)
     else:
         global _rebuilds
@@ -124,8 +124,8 @@ def _advance(
         _apply(store, _merged(files, pending, groups), tag, tags[-1])
 
 
-def _merged(files: Files, refs: list[StateFile], groups: KeyGroupRange) -> Iterator[Batch]:
-    """Several files as one: every key is written once, in the order of the store."""
+def _merged(files: Files, refs: list[StateFile], groups: KeyGroupRange) -> Iterator[EntryBlock]:
+    """Merge several files: every key is written once, in the order of the store."""
     for table, parts in groupby(last_entries(files, refs, groups), key=itemgetter(0)):
         entries: dict[bytes, bytes | None] = {}
         for _, more in parts:
@@ -137,20 +137,20 @@ def _merged(files: Files, refs: list[StateFile], groups: KeyGroupRange) -> Itera
             yield _block(table, entries)
 
 
-def _block(table: int, entries: dict[bytes, bytes | None]) -> Batch:
-    return Batch(table, sorted_flat(entries), deletes=None in entries.values())
+def _block(table: int, entries: dict[bytes, bytes | None]) -> EntryBlock:
+    return EntryBlock(table, sorted_flat(entries), deletes=None in entries.values())
 
 
-def _apply(store: LocalStore, batches: Iterator[Batch], tag: str, next_tag: str) -> None:
-    """One transaction, or several for much: then under a tag that nobody knows until the last is done."""
-    part = list(islice(batches, BLOCKS_PER_TRANSACTION))
-    while (ahead := next(batches, None)) is not None:
+def _apply(store: LocalStore, blocks: Iterator[EntryBlock], tag: str, next_tag: str) -> None:
+    """Write in one transaction, or in several for much data: then under a tag that no list has, until the last one."""
+    part = list(islice(blocks, BLOCKS_PER_TRANSACTION))
+    while (ahead := next(blocks, None)) is not None:
         partial = f"|partial|{new_token()}"
         if not store.apply(tag, part, partial):
             return
         faults.point("T5.partly-rebuilt", tag=next_tag)
         part.clear()  # before more is read
-        part += [ahead, *islice(batches, BLOCKS_PER_TRANSACTION - 1)]
+        part += [ahead, *islice(blocks, BLOCKS_PER_TRANSACTION - 1)]
         tag = partial
     faults.point("T2.apply", tag=next_tag)
     store.apply(tag, part, next_tag)

@@ -1,4 +1,4 @@
-"""What the namespaces of a keyed operator's state stand for, for who reads a snapshot without the program."""
+"""The meaning of the namespaces of keyed state, for readers of a snapshot without the program."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import struct
 from typing import Any, NamedTuple
 
 TIME_WINDOWS, COUNT_WINDOWS, GLOBAL_WINDOWS, OTHER_WINDOWS, SLICES = "time", "count", "global", "other", "slices"
-"""``KeyedPart.windows``: the kind of windows whose bytes are namespaces. ``SLICES`` has size, slide and offset behind it."""
+"""``KeyedPart.windows``: the kind of windows whose bytes are namespaces. Size, slide and offset follow ``SLICES``."""
 
 _PAIR, _ONE = struct.Struct(">qq"), struct.Struct(">q")
 
 
 class Window(NamedTuple):
-    """The window, or slice of windows, that an entry belongs to. Without an end where the snapshot does not tell it."""
+    """The window, or slice of windows, of an entry. ``end`` is None where the snapshot does not contain it."""
 
     start: int
     end: int | None
 
 
 def slices(size: int, slide: int, offset: int) -> str:
-    """The kind of sliced windows."""
+    """Return the kind of sliced windows."""
     return f"{SLICES} {size} {slide} {offset}"
 
 
 def read_namespace(windows: str, data: bytes) -> Any:
-    """A ``Window``, the number of a count window, ``"global"``; bytes where only the program knows; None without a namespace."""
+    """Return a ``Window``, the number of a count window or ``"global"``; bytes of an unknown kind; None without a namespace."""
     kind, *numbers = windows.split() or [""]
     if len(data) == _PAIR.size and kind in (TIME_WINDOWS, SLICES, ""):  # early snapshots do not tell the kind
         return Window(*_PAIR.unpack(data))
@@ -39,7 +39,7 @@ def read_namespace(windows: str, data: bytes) -> Any:
 
 
 def write_namespace(windows: str, namespace: Any) -> bytes:
-    """The other way."""
+    """Return the bytes of a namespace: the inverse of ``read_namespace``."""
     if namespace is None:
         return b""
     if isinstance(namespace, bytes):
@@ -54,5 +54,5 @@ def write_namespace(windows: str, namespace: Any) -> bytes:
 
 
 def _end_of_slice(start: int, size: int, slide: int, offset: int) -> int:
-    """The next moment at which a window begins or ends."""
+    """Return the next moment at which a window begins or ends."""
     return start + min(slide - (start - first) % slide for first in (offset, offset + size))

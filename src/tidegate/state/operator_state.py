@@ -1,14 +1,14 @@
-"""States of an operator's subtask that belong to no key: lists, and the broadcast maps that all subtasks hold alike.
+"""States of an operator's subtask without a key: lists, and the broadcast maps that are the same in all subtasks.
 
-What a subtask has is what the last accepted round has left, in a ``StoredPart`` for each state. A few bytes lie in the part
-itself; more goes into files of ``shared/``, which later rounds name again for as long as nothing changes in them. So a large state
-is not written with every round, and is not in the metadata.
+The last accepted round has left a ``StoredPart`` for each state. A few bytes are in the part itself; more goes into files of
+``shared/``, which later rounds refer to as long as they do not change. So a large state is not written with every round, and is
+not in the metadata.
 
-- A **list** is written anew when it has changed. It is encoded when something is added: nobody can change it later.
-- A **broadcast map** is a list of files, each with the changes since the one before, and behind it the latest few changes in the
-  part. In memory it is two dicts: ``_filed``, exactly the contents of the files of ``_files``, and over it ``_recent``, which is
-  made anew for every round. File names are never used twice, so ``_filed`` is right wherever the new list begins with the old
-  one, whatever has become of the rounds in between.
+- A **list** is rewritten when it has changed. An element is encoded when it is added: later changes of the object do not count.
+- A **broadcast map** is a list of files, each with the changes since the previous one, followed by the latest few changes in the
+part. In memory it is two dicts: ``_filed``, exactly the contents of ``_files``, and over it ``_recent``, which is made for every
+round. File names are never reused, so ``_filed`` is right whenever the new list begins with the old list, whatever happened to the
+rounds in between.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tidegate.state.segments import SegmentWriter, read
 from tidegate.state.snapshot import OperatorSnapshot, Redistribution, StoredPart
 
 MOST_INLINE = 4096
-"""Bytes of a state that lie in the part itself."""
+"""Most bytes of a state in the part itself."""
 MOST_FILES = 8
-"""Of a broadcast map, before they are written as one. They are too when those behind the first are larger than it."""
+"""Most files of a broadcast map before they are merged. They are also merged when the later files exceed the first."""
 
 _GROUPS = KeyGroupRange(0, 0)
 _GROUP = GROUP_BYTES[0]
@@ -51,9 +51,9 @@ Write = Callable[[Iterable[tuple[bytes, bytes | None]]], StateFile]
 
 
 class OperatorStates:
-    """In every round: ``restore``, then functions use their states, then ``parts`` (step 5).
+    """The operator's own states. In every round: ``restore``, then functions use their states, then ``parts`` (step 5).
 
-    States that no function has asked for are kept as they are.
+    States that no function has registered stay as they are.
     """
 
     def __init__(self, files: Files, operator_name: str, *, compressed: bool = False) -> None:
@@ -67,7 +67,7 @@ class OperatorStates:
     # -- a round --
 
     def fits(self, snapshot: OperatorSnapshot) -> bool:
-        """Whether a function that took part in the last round left it as the snapshot has it: then its fields are right."""
+        """Return whether the snapshot is what this object left in the last round: then the function's fields are right."""
         return not self._used or self._left == snapshot.stored()
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
@@ -76,10 +76,10 @@ class OperatorStates:
             state.restore(self._parts.get(name))
 
     def parts(self, path: str, version: str) -> dict[str, StoredPart]:
-        """``path``: what the names of new files begin with."""
+        """Return the parts of the snapshot. ``path``: the beginning of the names of new files."""
         parts = dict(self._parts)
         for name in parts.keys() - self._states.keys():
-            if not _is_own(parts[name]):  # of another directory, or a share
+            if not _is_own(parts[name]):  # in another directory, or a share
                 self._states[name] = self._unasked(parts[name])
         for number, (name, state) in enumerate(self._states.items()):
             parts[name] = state.part(partial(self._write, f"{path}-{number}.state", version))
@@ -108,7 +108,7 @@ class OperatorStates:
         descriptor = expect_descriptor(descriptor, self._operator_name)
         if descriptor.kind != kind:
             raise StateAccessError(
-                f"A {'broadcast' if kind == 'map' else 'list'} state of an operator is described by a {kind} state descriptor.",
+                f"The descriptor of a {'broadcast' if kind == 'map' else 'list'} state is not a {kind} state descriptor.",
                 where=f"operator {self._operator_name!r}",
                 found=repr(descriptor),
             )
@@ -117,11 +117,11 @@ class OperatorStates:
         if known is None:
             part = self._parts.get(name)
             if self._refuse_other(schema, how, part):
-                part = None  # nobody can read it
+                part = None  # it cannot be read
             known = self._states[name] = self._make(schema, descriptor, how, part)
         elif known.schema != schema or known.how is not how:
             raise StateAccessError(
-                "A state name stands for one state: kind, types and redistribution must be the same everywhere.",
+                "Two states with the same name differ in kind, types or redistribution.",
                 where=f"state {descriptor.name!r} of operator {self._operator_name!r}",
                 found=f"{schema} as {how.value}, registered before as {known.schema} as {known.how.value}",
                 cure="give the second state another name",
@@ -129,12 +129,12 @@ class OperatorStates:
         return known
 
     def check(self, descriptor: StateDescriptor, how: Redistribution) -> None:
-        """Of a state that is known before a function asks for it."""
+        """Check a state that is known before a function registers it."""
         schema = _schema(descriptor)
         self._refuse_other(schema, how, self._parts.get(_NAMED + schema.name))
 
     def _refuse_other(self, schema: StateSchema, how: Redistribution, part: StoredPart | None) -> bool:
-        """Whether it is declared otherwise than it is stored, and that is to be reported later."""
+        """Return whether the state is declared differently from how it is stored, to be reported later."""
         if part is None:
             return False
         problem = schema_mismatch([part.schema], schema)
@@ -156,7 +156,7 @@ class OperatorStates:
         return made
 
     def _unasked(self, part: StoredPart) -> OperatorListState | OperatorBroadcastState:
-        """A state that has to be written again, though nobody knows the types of what is in it."""
+        """Return a state that must be written again although its types are unknown here."""
         is_map = part.redistribution is Redistribution.BROADCAST
         descriptor: Any = (
             MapStateDescriptor(part.schema.name, None, None) if is_map else StateDescriptor(part.schema.name, None)
@@ -165,7 +165,7 @@ class OperatorStates:
 
 
 class _OperatorState:
-    """What both kinds share. ``schema``, ``how``: as they were declared first."""
+    """The base of both kinds. ``schema``, ``how``: the first declaration."""
 
     def __init__(self, files: Files, schema: StateSchema, how: Redistribution, descriptor: StateDescriptor) -> None:
         self._storage, self.schema, self.how = files, schema, how
@@ -182,19 +182,19 @@ class _OperatorState:
             return self._codec.decode(data)
         except Exception as error:
             raise StateFormatError(
-                f"A stored value must be readable with the declared type, {self._codec.describe}.",
+                f"A stored value cannot be read with the declared type, {self._codec.describe}.",
                 where=f"state {self.schema.name!r}",
                 found=f"{type(error).__name__}: {error}",
                 cure="declare the type the state was written with, or start without this state",
             ) from error
 
     def _read(self, file: StateFile) -> Iterator[tuple[bytes, bytes | None]]:
-        for batch in read(self._storage, file, _GROUPS):
-            yield from zip((key[2:] for key in batch.flat[::2]), batch.flat[1::2], strict=True)
+        for block in read(self._storage, file, _GROUPS):
+            yield from zip((key[2:] for key in block.flat[::2]), block.flat[1::2], strict=True)
 
 
 class OperatorListState(_OperatorState, ListState[Any]):
-    """``_stored``: what its part holds, None until it is looked at. ``_items``: what it is now, if that may be something else."""
+    """``_stored``: the contents of its part, None until they are read. ``_items``: the current list, if it may differ."""
 
     _stored: list[bytes] | None = None
     _items: list[bytes] | None = None
@@ -251,7 +251,7 @@ class OperatorListState(_OperatorState, ListState[Any]):
 
 
 class OperatorBroadcastState(_OperatorState, BroadcastState[Any, Any]):
-    """Keys are in the engine's form. Values are encoded; beside the bytes is the value itself, where nobody can change it."""
+    """Keys are in the engine's form. Values are encoded; immutable values are kept next to their bytes."""
 
     def __init__(self, files: Files, schema: StateSchema, how: Redistribution, descriptor: MapStateDescriptor) -> None:
         super().__init__(files, schema, how, descriptor)
@@ -261,7 +261,7 @@ class OperatorBroadcastState(_OperatorState, BroadcastState[Any, Any]):
         self._recent: dict[Any, _Entry | None] = {}
         self._is_changed = False
 
-    # -- what users see --
+    # -- for user functions --
 
     def get(self, key: Any) -> Any:
         entry = self._entry(key)
@@ -359,9 +359,9 @@ class OperatorBroadcastState(_OperatorState, BroadcastState[Any, Any]):
         return self._part
 
     def _changes(self) -> list[tuple[bytes, bytes | None]]:
-        """Of what the files do not have a removal need not be told."""
-        told = ((form, entry) for form, entry in self._recent.items() if entry is not None or form in self._filed)
-        return [(encode_key(form), None if entry is None else entry[0]) for form, entry in told]
+        """Return the recent changes, without removals of keys that the files do not have."""
+        needed = ((form, entry) for form, entry in self._recent.items() if entry is not None or form in self._filed)
+        return [(encode_key(form), None if entry is None else entry[0]) for form, entry in needed]
 
     def _file(self, write: Write, changes: list[tuple[bytes, bytes | None]]) -> None:
         more = len(changes) + sum(file.entries for file in self._files[1:])  # not bytes: files may be compressed
@@ -377,7 +377,7 @@ class OperatorBroadcastState(_OperatorState, BroadcastState[Any, Any]):
 
 
 _Entry = tuple[bytes, Any]
-"""The value's bytes, and the value if nobody can change it."""
+"""The value's bytes, and the value if it is immutable."""
 _DECODED_EACH_TIME: Any = object()
 _ABSENT: Any = object()
 _ATOMS = frozenset({int, str, float, bool, bytes, type(None)})
@@ -388,7 +388,7 @@ def _cannot_change(value: Any) -> bool:
 
 
 def _is_own(part: StoredPart) -> bool:
-    """Whether it can be named again as it is."""
+    """Return whether a new snapshot can refer to the part as it is."""
     return part.share == (0, 1) and not any(file.root for file in part.files)
 
 

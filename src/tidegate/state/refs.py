@@ -44,7 +44,7 @@ class StateFile(msgspec.Struct, frozen=True):
 
 
 class StateSchema(msgspec.Struct, frozen=True):
-    """What is known of one registered state: for restore checks and for reading snapshots."""
+    """The declaration of one registered state, for restore checks and for readers of snapshots."""
 
     name: str
     kind: str
@@ -57,7 +57,7 @@ class StateSchema(msgspec.Struct, frozen=True):
 
 
 def schema_mismatch(stored: Collection[StateSchema], declared: StateSchema) -> str | None:
-    """What is wrong with declaring a state like this over what is stored; None if nothing is."""
+    """Return how a declared state differs from the stored one; None if it does not."""
     for schema in stored:
         if schema.name == declared.name:
             old, new = _type_text(schema), _type_text(declared)
@@ -66,14 +66,14 @@ def schema_mismatch(stored: Collection[StateSchema], declared: StateSchema) -> s
 
 
 def _type_text(schema: StateSchema) -> str:
-    """TTL on or off is part of it: with it every entry carries its expiry. How long may change."""
+    """Return the text of a type. It says whether there is a TTL, since entries then carry their expiry; the duration may change."""
     of = f"{schema.key_type} to {schema.type}" if schema.key_type else schema.type
     return f"{schema.kind} of {of}{' with time to live' if schema.ttl_ms else ''}"
 
 
 class Misfits:
-    """Of an operator: states it declares otherwise than they are stored. Such a state is never decoded by guess: the first one is
-    an error. But in a rehearsal, where nothing is decoded, all are ``kept`` for one report."""
+    """States that an operator declares differently from how they are stored. Such a state is never decoded by a guess: the first
+    one raises. In a rehearsal, where nothing is decoded, all are ``kept`` for one report."""
 
     def __init__(self, operator_name: str) -> None:
         self._operator_name = operator_name
@@ -82,7 +82,7 @@ class Misfits:
     def found(self, problem: str) -> None:
         if self.kept is None:
             raise RestoreError(
-                "A state must be declared as it is stored.",
+                "A state is declared differently from how it is stored.",
                 where=f"operator {self._operator_name!r}",
                 found=problem,
                 cure=CURE_OF_MISFITS,
@@ -90,4 +90,4 @@ class Misfits:
         self.kept.append(problem)
 
 
-CURE_OF_MISFITS = "declare it as it was, or give the changed state another name"
+CURE_OF_MISFITS = "declare the state as before, or give the changed state another name"

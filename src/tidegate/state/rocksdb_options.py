@@ -1,4 +1,4 @@
-"""The options of the rocksdb state backend: what the configuration says, and RocksDB's own options made of it."""
+"""The options of the rocksdb state backend, from the configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.common import options
 from tidegate.common.options import Option
 
 MOST_RUNS = 12
-"""Sorted runs from which on a round that opens the store merges its files."""
+"""With this many sorted runs, a round that opens the store merges its files."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RocksdbOptions:
 
     @staticmethod
     def of(get: Callable[[Option], Any]) -> RocksdbOptions:
-        """From what the configuration has for each option; where it has the default, from what is predefined for the disk."""
+        """Read the options from the configuration. Options with their default value follow the predefined settings of the disk."""
         predefined = PREDEFINED[get(options.ROCKSDB_PREDEFINED)]
         chosen = {field.name: get(OPTIONS[field.name]) for field in fields(RocksdbOptions)}
         unset = {name for name, value in chosen.items() if value == OPTIONS[name].default}
@@ -49,7 +49,7 @@ class RocksdbOptions:
         if made.buffers_to_merge >= made.write_buffer_count:
             raise ConfigurationError(
                 f"'{options.ROCKSDB_BUFFERS_TO_MERGE.key}' must be less than '{options.ROCKSDB_WRITE_BUFFER_COUNT.key}': one "
-                "buffer takes what is written meanwhile",
+                "buffer has to stay free for writes during the merge",
                 found=f"{made.buffers_to_merge} of {made.write_buffer_count}",
                 cure=f"set '{options.ROCKSDB_WRITE_BUFFER_COUNT.key}' to {made.buffers_to_merge + 1} or more",
             )
@@ -102,5 +102,5 @@ PREDEFINED: Mapping[str, Mapping[str, Any]] = {
     },
     "FLASH_SSD_OPTIMIZED": {"background_threads": 4, "open_files": -1},
 }
-"""What Flink sets for kinds of disks, as far as it is an option here. Sizes of caches and buffers count where memory is not
-managed, as there."""
+"""Flink's settings for kinds of disks, as far as the options exist here. As in Flink, sizes of caches and buffers count only
+without managed memory."""

@@ -1,22 +1,21 @@
 """The local store on RocksDB: state that need not fit in memory.
 
-RocksDB lets one process have a store. Whichever worker Spark chooses for a round opens it at the first read and closes it when
-the round is over (``release``), so workers follow each other. Who finds it taken all the same, by an attempt that should be dead,
-does not wait: it takes the next directory beside it, which is built anew, and removed when it lets go. Tags make that safe, as
-they do for every store.
+RocksDB allows one process per store. The worker that Spark chooses for a round opens the store at the first read and closes it
+after the round (``release``), so workers follow each other. A worker that finds the store in use, by an attempt that should be
+dead, does not wait: it takes the next directory, rebuilds the store there, and removes it after the round. Tags make that safe,
+as for every store.
 
 One column family: state entries under their canonical keys, whose first byte is below 0x80 (a key group), then timers and the
-tag. There is no log: a batch is in memory as a whole or not at all, and files are written in the order of batches, so what
-a killed process leaves is the store at an earlier tag.
+tag. There is no log: a write is in memory as a whole or not at all, and files contain writes in order. So a killed process leaves
+the store at an earlier tag.
 
-A child that user code forks may live longer than the round, and longer than this process. It lets go of the lock at once, and
-touches nothing else; RocksDB itself cannot be used in it (``forked.py``). In a child that executes another program all of it is
-closed.
+A child that user code forks may outlive the round and this process. It releases the lock at once and touches nothing else; RocksDB
+cannot be used in it (``store.py``). In a child that executes another program everything is closed.
 
-Files are merged by rounds that find many of them, and such a round waits for the end of it. Left to itself RocksDB would begin at
-every opening, and what takes longer than the round would be broken off and begun anew each time. The wait has a bound. A merge
-that is broken off by it is begun anew by the next round, which waits twice as long, so a long one ends at some time; beyond the
-longest wait files are left as they are, and reads look into more of them. A round that has failed does not wait.
+A round that finds many files merges them, and waits for the end of the merge. On its own RocksDB would start merging at every
+opening, and a merge that takes longer than the round would be stopped and restarted each time. The wait has a bound. The next
+round restarts a stopped merge and waits twice as long, so a long merge finishes eventually. Beyond the longest wait, files are
+not merged, and reads look into more of them. A failed round does not wait.
 """
 
 from __future__ import annotations
@@ -36,10 +35,9 @@ from typing import Any
 import rocksdict
 
 from tidegate.base.errors import InternalError, StateAccessError, StorageError
-from tidegate.state.forked import CURE, RULE, keep_for_ever
 from tidegate.state.layout import GROUP_BYTES, STATE, timer_to_local
 from tidegate.state.rocksdb_options import MOST_RUNS, RocksdbOptions
-from tidegate.state.store import Batch
+from tidegate.state.store import CURE, RULE, EntryBlock, keep_for_ever
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +48,10 @@ _ANY_LENGTH = 1 << 31
 _MOST_OWNERS = 64
 PAUSE_S = 0.002
 PATIENCE = 500
-"""So many pauses: a second."""
-_WORTH_TELLING_S = 1.0
+"""This many pauses are a second."""
+_WORTH_LOGGING_S = 1.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 30, 240
-"""For merges, at the end of a round: less than half of what a round may take by default, which is as long as a checkpoint."""
+"""For merges, at the end of a round: less than half of the default timeout of a round, which is that of a checkpoint."""
 _LEVELS = 7
 _FEW_FILES = 32
 _NEVER = 1 << 30
@@ -62,13 +60,13 @@ _NO_LOG.disable_wal = True
 
 
 class RocksdbStore:
-    """``LocalStore`` on RocksDB, of one user at a time: it has no other snapshots than its own."""
+    """``LocalStore`` on RocksDB, for one user at a time, who has all its snapshots."""
 
     max_key = _ANY_LENGTH
 
     def __init__(self, path: str, options: RocksdbOptions) -> None:
         self.path, self._options = path, options
-        self._place: _Place | None = None
+        self._place: _OwnDirectory | None = None
         self._db: Any = None
         self._changed = self._merging = False
         self._views = 0
@@ -81,9 +79,9 @@ class RocksdbStore:
         self._views += 1
         return snapshot
 
-    def apply(self, expected: str, batches: Sequence[Batch], tag: str, *, wipe: bool = False) -> bool:
+    def apply(self, expected: str, blocks: Sequence[EntryBlock], tag: str, *, wipe: bool = False) -> bool:
         if self._views:
-            raise InternalError("A store is not written while a view of it is read.", where=self.path)
+            raise InternalError("The local store is written while a snapshot of it is open.", where=self.path)
         with self._errors():
             db = self._opened()
             if _tag_of(db) != expected:
@@ -91,8 +89,8 @@ class RocksdbStore:
             if wipe:
                 db = self._emptied()
             write = rocksdict.WriteBatch(raw_mode=True)
-            for batch in batches:
-                _add(write, batch)
+            for block in blocks:
+                _add(write, block)
             write.put(_TAG, tag.encode())
             self._changed = True
             db.write(write, _NO_LOG)
@@ -105,14 +103,14 @@ class RocksdbStore:
         try:
             if db is not None:
                 self._close(db, place, hurry)
-        except Exception as error:  # the round is over and right without it: who opens it next finds an earlier tag
-            logger.warning("the local store %s was not written to its end: %s", self.path, error)
+        except Exception as error:  # the round is complete without it: the next user of the store finds an earlier tag
+            logger.warning("the local store %s was not flushed completely: %s", self.path, error)
         finally:
             self._changed, self._merging, self._views = False, False, 0
             place.leave()
 
     def leave_to_parent(self) -> None:
-        """This process is a child that was forked."""
+        """Give up the store in a forked child."""
         place, db, self._place, self._db = self._place, self._db, None, None
         keep_for_ever(db)
         if place is not None:
@@ -121,29 +119,29 @@ class RocksdbStore:
     def _opened(self) -> Any:
         if self._db is None:
             _refuse_in_child(self.path)
-            self._place = place = self._place or _Place.take(self.path)
+            self._place = place = self._place or _OwnDirectory.take(self.path)
             self._db = _open(place.directory, self._options)
             if sorted_runs(self._db) >= MOST_RUNS:
                 self._merge_files(self._db)
         return self._db
 
     def _emptied(self) -> Any:
-        """All files go at once. Killed in between: the next one finds no tag, and builds it all the same."""
+        """Remove all files at once. After a kill in between, the next user finds no tag and rebuilds the store."""
         assert self._place is not None
         db, self._db, self._merging = self._db, None, False
         db.close()
         shutil.rmtree(self._place.directory)
         db = self._opened()
-        self._merge_files(db)  # what comes now comes in as many files as it takes
+        self._merge_files(db)  # a rebuild writes many files
         return db
 
     def _merge_files(self, db: Any) -> None:
-        """From now on, in the background; ``_close`` waits for the end of it."""
+        """Start merging files in the background; ``_close`` waits for the end."""
         if not self._merging:
             db.set_options({"disable_auto_compactions": "false"})
             self._merging = True
 
-    def _close(self, db: Any, place: _Place, hurry: bool) -> None:
+    def _close(self, db: Any, place: _OwnDirectory, hurry: bool) -> None:
         try:
             if place.lasting:
                 if self._changed:
@@ -162,9 +160,9 @@ class RocksdbStore:
             yield
         except (StorageError, StateAccessError):
             raise
-        except Exception as error:  # RocksDB's own have no class
+        except Exception as error:  # RocksDB's errors have no class of their own
             raise StorageError(
-                "The rocksdb state backend must be able to read and write its working directory.",
+                "The rocksdb state backend cannot read or write its working directory.",
                 where=self.path,
                 found=f"{type(error).__name__}: {error}",
                 cure="free space there, or choose another directory with state.backend.rocksdb.localdir; "
@@ -173,7 +171,7 @@ class RocksdbStore:
 
 
 class RocksdbSnapshot:
-    """``Snapshot`` by exclusion: while it is open nobody writes."""
+    """``Snapshot`` by exclusion: while it is open the store is not written."""
 
     max_key = _ANY_LENGTH
 
@@ -218,15 +216,15 @@ class RocksdbSnapshot:
             self._closed()
 
 
-class _Place:
-    """A directory that this store has to itself, by a lock that ends with the process."""
+class _OwnDirectory:
+    """A directory that only this store uses, by a lock that ends with the process."""
 
     def __init__(self, directory: str, lock: int, lasting: bool) -> None:
         self.directory, self._lock, self.lasting = directory, lock, lasting
 
     @staticmethod
-    def take(path: str) -> _Place:
-        """The first one that nobody has."""
+    def take(path: str) -> _OwnDirectory:
+        """Lock the first free directory."""
         os.makedirs(path, exist_ok=True)
         for number in range(_MOST_OWNERS):
             lock = os.open(os.path.join(path, f"{number}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -237,18 +235,18 @@ class _Place:
                 continue
             directory = os.path.join(path, str(number))
             if number:
-                logger.warning("%s is in use by another attempt: state is built anew in %s", path, directory)
+                logger.warning("%s is in use by another attempt: state is rebuilt in %s", path, directory)
                 shutil.rmtree(directory, ignore_errors=True)
-            return _Place(directory, lock, lasting=number == 0)
+            return _OwnDirectory(directory, lock, lasting=number == 0)
         raise StorageError(
-            "A local store has one user at a time.",
+            "Too many job attempts use the local store at the same time.",
             where=path,
-            found=f"{_MOST_OWNERS} attempts that use it at once",
+            found=f"{_MOST_OWNERS} attempts",
             cure="stop the other job attempts on this host",
         )
 
     def longest_wait(self) -> float:
-        """For merges: workers follow each other, so what the one before has learnt is beside the store."""
+        """Return the longest wait for merges. It is stored next to the directory, because workers follow each other."""
         try:
             with open(f"{self.directory}.wait") as file:
                 return float(file.read())
@@ -263,7 +261,7 @@ class _Place:
             return
         longest = min(2 * self.longest_wait(), _LONGEST_WAIT_S)
         logger.warning(
-            "merging files of the local store %s was broken off: the next round waits up to %d s",
+            "merging files of the local store %s was stopped: the next round waits up to %d s",
             self.directory,
             longest,
         )
@@ -273,17 +271,17 @@ class _Place:
     def leave(self) -> None:
         if not self.lasting:
             shutil.rmtree(self.directory, ignore_errors=True)
-        fcntl.flock(self._lock, fcntl.LOCK_UN)  # whoever else has this file open: a child that native code has forked
+        fcntl.flock(self._lock, fcntl.LOCK_UN)  # a child that native code has forked may have this file open too
         os.close(self._lock)
 
     def leave_to_parent(self) -> None:
-        """The lock is held by whoever has this file open. Without this the directory would be taken as long as a child lives."""
+        """Close the lock file in a forked child: an open copy would hold the lock as long as the child lives."""
         os.close(self._lock)
 
 
 _stores: weakref.WeakSet[RocksdbStore] = weakref.WeakSet()
 _opened_in: int | None = None
-"""The process in which RocksDB has started its threads."""
+"""The process in which RocksDB started its threads."""
 
 
 def _refuse_in_child(path: str) -> None:
@@ -305,44 +303,44 @@ os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def open_rocksdb(path: str, options: RocksdbOptions) -> RocksdbStore:
-    """A store at a path. Nothing is opened before it is read or written."""
+    """Return a store at a path. It is opened by the first read or write."""
     return RocksdbStore(path, options)
 
 
 def close_removed_stores() -> None:
-    """Stores are closed with the round; what stays is the cache of each, which goes with its directory."""
+    """Drop the caches of removed directories. The stores themselves are closed with the round."""
     for directory in [path for path in caches if not os.path.exists(path)]:
         del caches[directory]
 
 
 def _open(directory: str, options: RocksdbOptions) -> Any:
-    """What cannot be opened is made anew: all of it is in the checkpoint files."""
+    """Open a store, or rebuild one that cannot be opened: the checkpoint files contain everything."""
     native = native_options(directory, options)
     try:
         return _opened_with(directory, native)
     except Exception as error:
         if not os.path.exists(os.path.join(directory, "CURRENT")):
             raise
-        logger.warning("the local store %s cannot be opened and is built anew: %s", directory, error)
+        logger.warning("the local store %s cannot be opened and is rebuilt: %s", directory, error)
         shutil.rmtree(directory)
         return _opened_with(directory, native)
 
 
 def _opened_with(directory: str, native: Any) -> Any:
-    # The column family by name: else an existing one is opened with the options that its files were made with, as far as those
-    # can be written down. The block cache and the filter cannot, so there would be neither.
+    # Name the column family: else an existing one is opened with the options that its files were made with. Those cannot contain
+    # the block cache and the filter, so there would be neither.
     return rocksdict.Rdict(directory, native, column_families={"default": native})
 
 
 def sorted_runs(db: Any) -> int:
-    """How many files a read may have to look into: those of level 0, and one of each other level."""
+    """Return how many files a read may have to look into: those of level 0, and one of each other level."""
     first, *others = (_count(db, f"rocksdb.num-files-at-level{level}") for level in range(_LEVELS))
     return first + sum(map(bool, others))
 
 
 def _wait_for_merges(db: Any, longest_s: float) -> bool:
-    """Until none runs and there are few files. One that does not begin, because the disk is full or for reasons of RocksDB's own,
-    is not waited for. False: they still run after so long."""
+    """Wait until no merge runs and there are few files. Return False if merges still run after ``longest_s``. A merge that does not
+    start, because the disk is full or for RocksDB's own reasons, is not waited for."""
     idle, begun = 0, time.monotonic()
     while idle < PATIENCE:
         if time.monotonic() - begun >= longest_s:
@@ -354,7 +352,7 @@ def _wait_for_merges(db: Any, longest_s: float) -> bool:
         idle += 1
         time.sleep(PAUSE_S)
     waited = time.monotonic() - begun
-    if waited > _WORTH_TELLING_S:
+    if waited > _WORTH_LOGGING_S:
         logger.info("the round waited %.1f s for files of the local store %s to be merged", waited, db.path())
     return True
 
@@ -368,12 +366,12 @@ def _tag_of(db: Any) -> str:
     return found.decode()
 
 
-def _add(write: Any, batch: Batch) -> None:
-    keys, values = batch.flat[::2], batch.flat[1::2]
-    if batch.table != STATE:
+def _add(write: Any, block: EntryBlock) -> None:
+    keys, values = block.flat[::2], block.flat[1::2]
+    if block.table != STATE:
         keys = [_TIMER + timer_to_local(key) for key in keys]
     put, delete = write.put, write.delete
-    if not batch.deletes:
+    if not block.deletes:
         for key, value in zip(keys, values, strict=True):
             put(key, value)
         return
@@ -392,7 +390,7 @@ _lock = threading.Lock()
 
 
 def native_options(directory: str, options: RocksdbOptions) -> Any:
-    """RocksDB's own options. Caches live longer than the open store: what a round has read is still there in the next."""
+    """Return RocksDB's own options. Caches outlive the open store, so the next round still finds what this round has read."""
     native = rocksdict.Options(raw_mode=True)
     native.create_if_missing(True)
     native.set_keep_log_file_num(1)
@@ -401,7 +399,7 @@ def native_options(directory: str, options: RocksdbOptions) -> Any:
     native.set_max_background_jobs(options.background_threads)
     native.set_max_open_files(options.open_files)
     if _files_in(directory) <= _FEW_FILES:
-        # It is opened once a round: starting threads costs more than they bring.
+        # The store is opened in every round: starting threads costs more than they save.
         native.set_max_file_opening_threads(1)
     native.set_write_buffer_size(options.write_buffer_size)
     native.set_max_write_buffer_number(options.write_buffer_count)
@@ -411,7 +409,7 @@ def native_options(directory: str, options: RocksdbOptions) -> Any:
     native.set_level_compaction_dynamic_level_bytes(options.dynamic_levels)
     native.set_compression_type(_COMPRESSION[options.compression]())
     native.set_disable_auto_compactions(True)
-    # What a round writes is bounded. Nor may it be held up where merges cannot run, on a disk that is nearly full.
+    # A round writes a bounded amount, and must not be delayed where merges cannot run, on a nearly full disk.
     native.set_level_zero_slowdown_writes_trigger(_NEVER)
     native.set_level_zero_stop_writes_trigger(_NEVER)
     native.set_soft_pending_compaction_bytes_limit(0)
@@ -446,7 +444,7 @@ def _blocks(directory: str, options: RocksdbOptions, native: Any) -> Any:
 
 
 def _shared_memory(size: int, write_ratio: float) -> tuple[Any, Any]:
-    """Block cache and write buffers out of one budget: what the buffers take, the cache gives."""
+    """Return block cache and write buffers with one budget: the buffers take their memory from the cache."""
     with _lock:
         if (size, write_ratio) not in shared:
             cache = rocksdict.Cache(size)

@@ -5,10 +5,10 @@
 (32 bytes) has offset, length and checksum of the index, and the end mark. Format 2 is format 1 with deflated blocks (zlib), for
 ``execution.checkpointing.snapshot-compression``; a list may have files of both.
 
-Inside a group entries are in no order: sorting a segment costs more (0.55 us an entry) than it saves when the local
-store is written (0.25 us). Bases and merged files are sorted.
+Inside a group, entries have no order: sorting a segment costs more (0.55 us per entry) than it saves when the local store is
+written (0.25 us). Bases and merged files are sorted.
 
-Files are written and read as streams: the memory of either is a few blocks, whatever the size of the file.
+Files are written and read as streams, with a few blocks in memory, whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from tidegate.base.files import FileHandle, Files, FileWriter, expected_content,
 from tidegate.base.hashing import hash_text, is_strong, shown_hash
 from tidegate.state.layout import GROUP_BYTES
 from tidegate.state.refs import KeyGroupRange, StateFile
-from tidegate.state.store import Batch
+from tidegate.state.store import EntryBlock
 
 PLAIN, COMPRESSED = 1, 2
 """Formats."""
 BLOCK_TARGET = 1 << 20
 WHOLE_LIMIT = 8 << 20
-"""Smaller files are written at once, and read at once and checked by their hash. Larger ones are streams: blocks have checksums,
-and who reads all of them checks the hash too."""
+"""Smaller files are written and read at once, and checked by their hash. Larger files are streams: blocks have checksums, and a
+reader of all blocks checks the hash too."""
 
 _MAGIC = b"TGSTATE"
 _HEAD_BYTES = len(_MAGIC) + 1
 _END_MARK = b"TGSTEND"
 _QUICK = 1
-"""The level of zlib. On a base of numbers and texts it was 2.7 times as fast as the default level, and the file not larger."""
+"""The level of zlib. On a base of numbers and texts it was 2.7 times as fast as the default level, with no larger file."""
 _TRAILER = struct.Struct(">QQQ8s")
 _SAMPLE = 128
 _pack = msgspec.msgpack.Encoder().encode
@@ -67,9 +67,9 @@ _unpack_index = msgspec.msgpack.Decoder(list[Block]).decode
 
 
 class SegmentWriter:
-    """Takes entries group by group and writes one file. Use it in a ``with``: an error leaves no file.
+    """Writes entries, added group by group, to one file. Use it in a ``with``: an error leaves no file.
 
-    Nothing is written before there is a lot: most segments are small, and then one call writes the file.
+    Most segments are small: then one call writes the whole file at the end.
     """
 
     def __init__(self, files: Files, path: str, *, compressed: bool = False) -> None:
@@ -84,13 +84,13 @@ class SegmentWriter:
         self._pending: list[Any] = []
         self._deletes = False
         self._table = -1
-        self._cut_at = 16384  # list items, twice the entries; adapts to their size
+        self._block_items = 16384  # list items, twice the entries; adapts to their size
         self._sampled = False
 
     def add(self, table: int, flat: list[Any], *, deletes: bool) -> None:
-        """Entries ``[k, v, k, v, ...]``. Tables come one after the other, and groups in order within a table.
+        """Add entries ``[k, v, k, v, ...]``, one table after the other, with groups in order within a table.
 
-        ``deletes``: there may be deletions among them; without any, stores are written faster.
+        ``deletes``: there may be deletions among them. Without deletions, stores are written faster.
         """
         if table != self._table:
             self._flush()
@@ -99,18 +99,18 @@ class SegmentWriter:
         self._deletes |= deletes
         if (
             not self._sampled and len(self._pending) >= _SAMPLE
-        ):  # once: a file has many groups, and often few entries in each
+        ):  # once: a file often has many groups with few entries each
             self._sampled = True
-            self._cut_at = min(self._cut_at, _items_per_block(self._pending[:_SAMPLE]))
-        if len(self._pending) >= self._cut_at:
-            self._cut(self._cut_at)
+            self._block_items = min(self._block_items, _items_per_block(self._pending[:_SAMPLE]))
+        if len(self._pending) >= self._block_items:
+            self._make_blocks(self._block_items)
 
     @property
     def empty(self) -> bool:
         return not self.entries and not self._pending
 
     def finish(self, *, version: str, groups: KeyGroupRange) -> StateFile:
-        """Write what is left; the file is durable when this returns."""
+        """Write the remaining entries and make the file durable."""
         self._flush()
         index = _pack(self._blocks)
         trailer = _TRAILER.pack(self._offset, len(index), xxhash.xxh3_64_intdigest(index), _end(self._format))
@@ -136,16 +136,16 @@ class SegmentWriter:
         self._written = self._offset
 
     def _flush(self) -> None:
-        self._cut(1)
+        self._make_blocks(1)
 
-    def _cut(self, least: int) -> None:
-        """Make blocks of what is pending while it is so many items."""
+    def _make_blocks(self, least: int) -> None:
+        """Make blocks of the pending items while there are at least ``least``."""
         pending, start = self._pending, 0
         while len(pending) - start >= least:
-            end = min(start + self._cut_at, len(pending))
+            end = min(start + self._block_items, len(pending))
             self._block(pending[start:end], rest=end < len(pending))
             start = end
-            least = least if least == 1 else self._cut_at
+            least = least if least == 1 else self._block_items
         if start:
             self._pending = pending[start:]
 
@@ -162,7 +162,7 @@ class SegmentWriter:
             self._pour(self._stream)
         self.entries += entries
         self._deletes &= rest
-        self._cut_at = max(2, BLOCK_TARGET * entries // len(packed) * 2)
+        self._block_items = max(2, BLOCK_TARGET * entries // len(packed) * 2)
 
 
 def _items_per_block(sample: list[Any]) -> int:
@@ -170,8 +170,8 @@ def _items_per_block(sample: list[Any]) -> int:
     return max(2, BLOCK_TARGET * (len(sample) // 2) // max(size, 1) * 2)
 
 
-def read(files: Files, ref: StateFile, groups: KeyGroupRange | None = None) -> Iterator[Batch]:
-    """The entries of a file, clipped to ``ref.groups`` and ``groups``, in the order of the file, verified.
+def read(files: Files, ref: StateFile, groups: KeyGroupRange | None = None) -> Iterator[EntryBlock]:
+    """Yield the verified entries of a file in its order, clipped to ``ref.groups`` and ``groups``.
 
     A file with a ``root`` is read there.
     """
@@ -183,7 +183,7 @@ def read(files: Files, ref: StateFile, groups: KeyGroupRange | None = None) -> I
         part = _part_reader(source, ref, stream)
         index, compressed = _index(source, ref, part)
         mine = [block for block in index if block.first <= clip.last and clip.first <= block.last]
-        # what was read in one piece, or has a strong hash, is compared with its hash already
+        # A file that was read at once, or has a strong hash, has been compared with its hash already.
         checked = ref.size <= WHOLE_LIMIT or is_strong(ref.hash)
         whole = xxhash.xxh3_128(part(0, _HEAD_BYTES)) if mine == index and not checked else None
         for block in mine:
@@ -192,7 +192,7 @@ def read(files: Files, ref: StateFile, groups: KeyGroupRange | None = None) -> I
                 whole.update(data)
             flat = _unpack_flat(zlib.decompress(data) if compressed else data)
             inside = clip.first <= block.first and block.last <= clip.last
-            yield Batch(block.table, flat if inside else _clipped(flat, clip), block.deletes)
+            yield EntryBlock(block.table, flat if inside else _clipped(flat, clip), block.deletes)
         if whole is not None:
             end = _end_of(index)
             _verify_whole(source, ref, whole, part(end, ref.size - end))
@@ -211,10 +211,10 @@ def _opened(files: Files, ref: StateFile) -> BinaryIO | nullcontext[BinaryIO]:
 
 
 def _verified(files: Files, ref: StateFile) -> BinaryIO:
-    """A private copy of a file, compared with its hash before anybody sees an entry.
+    """Return a private copy of a file, compared with its hash before any entry is read.
 
-    Checksums of blocks can be forged, and readers unpickle entries as they come. The copy also keeps the file from being
-    replaced between the comparison and the reading.
+    Checksums of blocks can be forged, and readers unpickle entries immediately. With the copy nobody can replace the file between
+    the comparison and the reading.
     """
     copy = tempfile.TemporaryFile(prefix="tidegate-")  # noqa: SIM115 (the reader closes it)
     try:
@@ -232,7 +232,7 @@ def _part_reader(files: Files, ref: StateFile, stream: BinaryIO) -> _Part:
             data = stream.read(length)
         except OSError as error:
             where, found = files.location(ref.path), f"{type(error).__name__}: {error}"
-            raise StorageError("A state file must be readable.", where=where, found=found) from error
+            raise StorageError("The state file cannot be read.", where=where, found=found) from error
         if len(data) != length:
             expected = f"{length} bytes at {offset}"
             raise files.damaged(ref.path, expected, f"{len(data)} bytes there")
@@ -246,7 +246,7 @@ def _end(version: int) -> bytes:
 
 
 def _index(files: Files, ref: StateFile, part: _Part) -> tuple[list[Block], bool]:
-    """The index, and whether blocks are compressed."""
+    """Return the index, and whether blocks are compressed."""
     if ref.size < _HEAD_BYTES + _TRAILER.size:
         raise files.damaged(ref.path, "a state file", f"{ref.size} bytes")
     head = part(0, _HEAD_BYTES)
@@ -255,9 +255,9 @@ def _index(files: Files, ref: StateFile, part: _Part) -> tuple[list[Block], bool
     version = head[-1]
     if version not in (PLAIN, COMPRESSED):
         raise NewerFormatError(
-            f"This version reads state files of the formats {PLAIN} and {COMPRESSED}.",
+            "The state file is of a format that this version does not read.",
             where=files.location(ref.path),
-            found=f"format {version}",
+            found=f"format {version}; this version reads {PLAIN} and {COMPRESSED}",
             cure="use the version of Tidegate that wrote the checkpoint, or a newer one",
         )
     offset, length, checksum, end = _TRAILER.unpack(part(ref.size - _TRAILER.size, _TRAILER.size))
@@ -279,7 +279,7 @@ def _end_of(index: list[Block]) -> int:
 
 
 def _verify_whole(files: Files, ref: StateFile, before: Any, rest: bytes) -> None:
-    """The checksums inside of a file cannot tell that it is another one, as good, in the place of this."""
+    """Compare the hash of the whole file: checksums inside cannot tell that another valid file has replaced this one."""
     before.update(rest)
     if hash_text(before) != ref.hash:
         raise files.damaged(ref.path, shown_hash(ref.hash), shown_hash(hash_text(before)))
@@ -292,21 +292,21 @@ def _verify(files: Files, ref: StateFile, what: str, data: bytes, checksum: int)
 
 
 def _clipped(flat: list[Any], clip: KeyGroupRange) -> list[Any]:
-    keys = flat[::2]  # ordered by group, and that is all the search needs
+    keys = flat[::2]  # ordered by group, which is enough for the search
     start = bisect_left(keys, GROUP_BYTES[clip.first])
     end = bisect_left(keys, _after(clip.last), start)
     return flat[2 * start : 2 * end]
 
 
 def by_group(files: Files, ref: StateFile, groups: KeyGroupRange) -> Iterator[tuple[tuple[int, int], list[Any]]]:
-    """The entries of a file as ``((table, group), flat)``, in order. A group may come in several parts."""
-    for batch in read(files, ref, groups):
-        keys = batch.flat[::2]
+    """Yield the entries of a file as ``((table, group), flat)``, in order. A group may have several parts."""
+    for block in read(files, ref, groups):
+        keys = block.flat[::2]
         start = 0
         while start < len(keys):
             group = int.from_bytes(keys[start][:2], "big")
             end = bisect_left(keys, _after(group), start)
-            yield (batch.table, group), batch.flat[2 * start : 2 * end]
+            yield (block.table, group), block.flat[2 * start : 2 * end]
             start = end
 
 

@@ -1,16 +1,15 @@
-"""What keyed states are made of: the changes a flush collects, and the cache of a state with one entry per slot.
+"""The base of keyed states: the changes that a flush collects, and the cache of a state with one entry per slot.
 
 Invariants of a state with a cache (``SingleState``), which everything on the path of a record relies on:
 
-1. A slot is a key in the engine's form (``keys.py``), or a key in a namespace (``context.py``). Dict equality is equality of bytes.
-2. What is in ``_cache`` is the value of its slot now, as in the store or as written since; None: there is none. So a hit is a dict
-   access.
-3. What was written in this round and not flushed is also in a dict of its own (``_changed``, ``wrote``): the cache may forget it.
-4. The cache has two generations. A miss looks into ``_old`` before the store and brings what it finds back; when ``_cache`` has
-   grown over its share it becomes ``_old``, and what was not used since the last time is gone. Hits pay nothing for it. A slot in
-   both is up to date in ``_cache``, and is not looked for in ``_old`` again: that is replaced before ``_cache`` is emptied.
-5. Values stay cached from one round to the next only where nobody can change them in place (``codec.immutable``), and only while
-   the backend holds the accepted files (``KeyedBackend.begin``).
+1. A slot is a key in the engine's form (``keys.py``), or a key in a namespace (``context.py``). Dict equality is equality of
+bytes. 2. An entry of ``_cache`` is the current value of its slot, from the store or written since; None: the slot has no value.
+So a hit is a dict access. 3. Values that were written in this round and not flushed are also in another dict (``_changed``,
+``wrote``): the cache may drop them. 4. The cache has two generations. A miss looks into ``_old`` before the store, and moves what
+it finds to ``_cache``. When ``_cache`` exceeds its share it becomes ``_old``, and slots that were not used since the last time
+are dropped. Hits cost nothing extra. A slot in both is current in ``_cache`` and is not read from ``_old`` again: ``_old`` is
+replaced before ``_cache`` is emptied. 5. Values stay cached across rounds only if they are immutable (``codec.immutable``), and
+only while the backend holds the accepted files (``KeyedBackend.begin``).
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ if TYPE_CHECKING:
 
 MISSING = object()
 FLUSH_BLOCK = 8192
-"""Entries that are encoded together: what a step makes is still in the processor's cache for the next."""
+"""Entries that are encoded together: the result of a step is still in the processor's cache for the next step."""
 ENTRY_BYTES = 100
-"""About what a dict takes for an entry, beside key and value."""
+"""About the memory of a dict entry, without key and value."""
 _SAMPLE = 32
 
 
 class Changes:
-    """What a flush collects: for each key group ``[k, v, k, v, ...]`` with canonical keys; v None deletes."""
+    """The changes of a flush: for each key group ``[k, v, k, v, ...]`` with canonical keys; v None deletes."""
 
     __slots__ = ("deletes", "groups")
 
@@ -53,7 +52,7 @@ class Changes:
         self.deletes = False
 
     def add(self, paths: list[bytes], groups: Int64s, encoded: list[bytes | None]) -> None:
-        """Many entries, each with the group it belongs to."""
+        """Add many entries, each with its group."""
         self.deletes |= None in encoded
         order = np.argsort(groups.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by counting
         positions, groups = order.tolist(), groups[order]
@@ -78,7 +77,7 @@ class Entries:
         return len(self._keys)
 
     def of(self, head: bytes) -> tuple[list[bytes], list[bytes | None]]:
-        """Encoded keys and values of the entries of one state in no namespace; ``head``: what is between group and key."""
+        """Return encoded keys and values of one state's entries without a namespace. ``head``: the bytes between group and key."""
         start = 2 + len(head)
         keys, values = self._keys, self._values
         mine = list(map(bytes.startswith, keys, repeat(head), repeat(2)))
@@ -89,7 +88,7 @@ class Entries:
         return [key[read_varint(key, start)[1] :] for key in keys], values
 
     def scoped(self, head: bytes) -> tuple[list[Scoped], list[bytes | None]]:
-        """Slots and values of the state's entries in namespaces."""
+        """Return slots and values of the state's entries in namespaces."""
         named = list(map(bytes.startswith, self._keys, repeat(head[:-1]), repeat(2)))
         plain = list(map(bytes.startswith, self._keys, repeat(head), repeat(2)))
         if named == plain:
@@ -100,7 +99,7 @@ class Entries:
 
 
 class KeyedState(State):
-    """What all keyed states share. One object per state and backend; it lives as long as the backend."""
+    """The base of all keyed states. One object per state and backend; it lives as long as the backend."""
 
     __slots__ = ("_backend", "_context", "_head", "_prefixes", "codec", "descriptor", "name")
 
@@ -117,7 +116,7 @@ class KeyedState(State):
         return f"state {self.name!r} of operator {self._backend.operator_name!r}"
 
     def has_changes(self) -> bool:
-        """Whether a flush may find anything."""
+        """Return whether a flush may find changes."""
         raise NotImplementedError
 
     def flush(self, changes: Changes) -> None:
@@ -125,29 +124,29 @@ class KeyedState(State):
         raise NotImplementedError
 
     def reset(self, keep: bool) -> None:
-        """Begin a round. ``keep``: what was flushed has been accepted, so what cannot change in place may stay cached."""
+        """Begin a round. ``keep``: the flushed changes were accepted, so immutable values may stay cached."""
         raise NotImplementedError
 
-    def kept(self) -> int:
-        """How many values are cached that may stay for the next round."""
+    def cached(self) -> int:
+        """Return how many cached values may stay for the next round."""
         return 0
 
     def learn(self, entries: Entries) -> None:
         """Cache entries of the files that were accepted since."""
 
     def prefetch(self, slots: Iterable[Any]) -> None:
-        """Called before the records of a chunk are processed."""
+        """Read the entries of many slots. Called before the records of a chunk are processed."""
 
     def young_bytes(self) -> int:
-        """About how much memory the younger generation of the cache takes. Called for every chunk."""
+        """Return about how much memory the younger generation of the cache takes. Called for every chunk."""
         raise NotImplementedError
 
     def age(self) -> None:
-        """The younger generation of the cache becomes the older one, which is forgotten. Changes of the round never are."""
+        """Drop the older generation of the cache and make the younger one the older. Changes of the round are never dropped."""
         raise NotImplementedError
 
     def all_keys(self) -> list[Any]:
-        """All keys that may have an entry in no namespace, in the engine's form: those in the store, and those of this round."""
+        """Return all keys, in the engine's form, that may have an entry without a namespace: in the store or in this round."""
         found: dict[Any, None] = {}
         for prefix in self._prefixes:
             for path, _ in self._backend.scan(prefix) if prefix is not None else ():
@@ -161,7 +160,7 @@ class KeyedState(State):
         raise NotImplementedError
 
     def _path(self, slot: Any) -> bytes:
-        """The canonical key of a slot's entry; a prefix of it for maps."""
+        """Return the canonical key of a slot's entry; a prefix of it for maps."""
         if type(slot) is Scoped:
             return self._place(slot.key)[:-1] + namespace_bytes(slot.namespace) + _measured(encode_key(slot.key))
         encoded = encode_key(slot)
@@ -171,7 +170,7 @@ class KeyedState(State):
         return prefix + LENGTHS[len(encoded)] + encoded
 
     def _place(self, key: Any) -> bytes:
-        """What stands before the key of an entry in no namespace."""
+        """Return the bytes before the key of an entry without a namespace."""
         prefix = self._prefixes[group_of(key, self._backend.max_parallelism)]
         if prefix is None:
             raise self._backend.misrouted(key)
@@ -179,14 +178,15 @@ class KeyedState(State):
 
     def _unreadable(self, error: Exception) -> StateFormatError:
         return StateFormatError(
-            f"A stored value must be readable with the declared type, {self.codec.describe}.",
+            f"A stored value cannot be read with the declared type, {self.codec.describe}.",
             where=self.where,
             found=f"{type(error).__name__}: {error}",
             cure="declare the type the state was written with, or start without this state",
         )
 
     def _refuse(self) -> TidegateError:
-        """The error for an access without a key. The dict itself notices, because ``NO_KEY`` cannot be hashed: hits pay nothing."""
+        """Return the error for an access without a key. The dict itself detects it: ``NO_KEY`` cannot be hashed. Hits pay
+        nothing."""
         return self._backend.refuse_access(self.where)
 
     def _locate(self, error: TidegateError) -> StateFormatError:
@@ -194,7 +194,7 @@ class KeyedState(State):
 
 
 class SingleState(KeyedState):
-    """A state with one entry per slot. The invariants stand above."""
+    """A state with one entry per slot. The module's docstring has the invariants."""
 
     __slots__ = ("_aged", "_cache", "_entry_bytes", "_measure_at", "_old", "misses", "watched")
 
@@ -205,14 +205,14 @@ class SingleState(KeyedState):
         self._entry_bytes, self._measure_at = ENTRY_BYTES, _SAMPLE
         self._aged = False
         self.misses = self.watched = 0
-        """Misses among so many records lately; 0: in a whole chunk. Kept from round to round: a round goes on as the last ended."""
+        """Recent misses among ``watched`` records; 0: among a whole chunk. Both survive rounds."""
 
     def clear(self) -> None:
         self._store(None)
 
     # -- the cache --
 
-    def kept(self) -> int:
+    def cached(self) -> int:
         return len(self._old) + len(self._cache) if self.codec.immutable else 0
 
     def reset(self, keep: bool) -> None:
@@ -224,7 +224,7 @@ class SingleState(KeyedState):
         self._aged = False
 
     def _forget(self, gone: Iterable[Any]) -> None:
-        """Namespaces are windows, and those that have closed do not come again: that nothing is there is not worth its place."""
+        """Drop missing values of namespaces: these are windows, and a closed window does not come again."""
         for slot in gone:
             self._cache.pop(slot, None)
             self._old.pop(slot, None)
@@ -249,13 +249,13 @@ class SingleState(KeyedState):
         return count * self._entry_bytes
 
     def age(self) -> None:
-        self._old = dict(self._cache)  # generated loops hold on to the other dict
+        self._old = dict(self._cache)  # generated loops keep the other dict
         self._cache.clear()
-        self._aged = True  # from here on something written in this round may not be cached any more
+        self._aged = True  # from now on the cache may lack values that were written in this round
         self._measure_at = _SAMPLE
 
     def prefetch(self, slots: Iterable[Any]) -> None:
-        """Read the entries of many slots at once: cheaper than miss by miss, by the calls of Python saved."""
+        """Read the entries of many slots at once, which saves Python calls compared to single misses."""
         missing = [slot for slot in set(slots) if slot not in self._cache]
         self.misses = len(missing)
         for known in (self._old, self._unflushed() if self._aged else None):
@@ -267,7 +267,7 @@ class SingleState(KeyedState):
             self._cache.update(zip(missing, self._read_many(missing), strict=False))
 
     def _load(self, slot: Any) -> Any:
-        """The value of a slot that is not in the cache, into it."""
+        """Load the value of a slot into the cache and return it."""
         value = self._old.get(slot, MISSING) if self._old else MISSING
         if value is MISSING and self._aged:
             value = self._unflushed().get(slot, MISSING)
@@ -278,7 +278,7 @@ class SingleState(KeyedState):
         return value
 
     def _current(self) -> Any:
-        """The value of the current slot."""
+        """Return the value of the current slot."""
         slot = self._context.slot
         try:
             return self._cache[slot]
@@ -292,13 +292,13 @@ class SingleState(KeyedState):
         raise NotImplementedError
 
     def _unflushed(self) -> dict[Any, Any]:
-        """What was written in this round, by slot."""
+        """Return what was written in this round, by slot."""
         raise NotImplementedError
 
     # -- the store --
 
     def _read(self, slot: Any) -> Any:
-        """The value of a slot in the store."""
+        """Return the value of a slot in the store."""
         backend, path = self._backend, self._path(slot)
         data = backend.get(path) if len(path) <= backend.max_key else backend.get_long(path)
         try:
@@ -307,21 +307,23 @@ class SingleState(KeyedState):
             raise self._unreadable(error) from error
 
     def _read_many(self, slots: list[Any]) -> list[Any]:
-        """The values of slots in the store; none at all if one needs more than the fast path."""
+        """Return the values of slots in the store; an empty list if one slot needs the slow path."""
         try:
             paths, _ = self._paths(slots)
         except TypeError:
-            return []  # a key of another subtask: the access itself will tell
+            return []  # a key of another subtask: the access itself will raise
         if max(map(len, paths), default=0) > self._backend.max_key:
             return []
-        found = self._backend.get_many(paths)  # the first read brings the store up: its errors are its own
+        found = self._backend.get_many(
+            paths
+        )  # outside of the try: the first read brings up the store and has its own errors
         try:
             return self.codec.decode_all(found)
         except Exception as error:
             raise self._unreadable(error) from error
 
     def _paths(self, slots: list[Any]) -> tuple[list[bytes], Int64s]:
-        """The canonical keys of many entries, and their groups. A TypeError if one belongs to another subtask."""
+        """Return the canonical keys of many entries, and their groups. A TypeError if one belongs to another subtask."""
         heads: Any
         if self._context.scoped:
             keys = [split(slot)[0] for slot in slots]
@@ -347,7 +349,7 @@ class SingleState(KeyedState):
 
     def flush(self, changes: Changes) -> None:
         slots, values = self._written()
-        size = max(FLUSH_BLOCK, 32 * len(self._backend.groups))  # else the slices of the groups are too short to pay
+        size = max(FLUSH_BLOCK, 32 * len(self._backend.groups))  # else the slices of the groups are too short
         for start in range(0, len(slots), size):
             self._flush_block(changes, slots[start : start + size], values[start : start + size])
 
@@ -360,13 +362,13 @@ class SingleState(KeyedState):
             paths, groups = self._paths(slots)
         except TypeError:
             for slot in slots:
-                self._path(slot)  # tells which
+                self._path(slot)  # raises for the wrong one
             raise
         changes.add(paths, groups, encoded)
 
 
 class TrackedState(SingleState):
-    """For values that may be changed in place: every write is remembered as such in ``_changed``."""
+    """A state of mutable values: ``_changed`` records every write."""
 
     __slots__ = ("_changed",)
 
@@ -394,7 +396,7 @@ class TrackedState(SingleState):
     # -- namespaces --
 
     def merge_namespaces(self, target: bytes, sources: Iterable[bytes]) -> None:
-        """Move what the current key has in some namespaces into another, together with what is there."""
+        """Merge the current key's values of some namespaces into the value of another namespace."""
         key, before = split(self._context.slot)
         merged = MISSING
         for namespace in (target, *sources):
@@ -409,7 +411,7 @@ class TrackedState(SingleState):
         self._context.enter(key, before)
 
     def _merged(self, value: Any, other: Any) -> Any:
-        """Two entries as one."""
+        """Merge two values."""
         raise NotImplementedError
 
 
@@ -418,7 +420,7 @@ def _measured(encoded: bytes) -> bytes:
 
 
 def weight(value: Any) -> int:
-    """About how many bytes of memory a cached value takes."""
+    """Return about how many bytes of memory a cached value takes."""
     size = sys.getsizeof(value)
     if isinstance(value, list | tuple | dict | set):
         inside = value.values() if isinstance(value, dict) else value

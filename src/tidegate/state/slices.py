@@ -1,8 +1,8 @@
-"""State of slices of time: for each slice the values of many keys, so that a window that ends for all keys at once finds them all.
+"""State of slices of time: for each slice the values of many keys, so that a window that ends for all keys finds them together.
 
-An entry lies where a value state in the namespace of the slice would have it. What differs is the cache: a dict for each slice,
-``SliceCells``, which generated loops use as it is, and which knows whether it has all keys of the slice. A slice that begins
-and ends in one round never gets near the store.
+Entries are stored as those of a value state in the namespace of the slice. Only the cache differs: a dict for each slice,
+``SliceCells``, which generated loops use directly, and which knows whether it has all keys of the slice. A slice that begins and
+ends in one round never touches the store.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _START = struct.Struct(">q")
 
 
 class SliceStateDescriptor(StateDescriptor):
-    """``type_info``: of the values; None: they are pickled."""
+    """Describes a sliced state. ``type_info``: the type of the values; None: they are pickled."""
 
     kind = "slices"
 
@@ -35,9 +35,10 @@ class SliceStateDescriptor(StateDescriptor):
 
 
 class SliceCells(dict[Any, Any]):
-    """Of one slice: what this round has read or written, by key in the engine's form; None: there is nothing. ``cells[key]`` reads.
+    """The values of one slice that this round has read or written, by key in the engine's form; None: no value. ``cells[key]``
+    reads.
 
-    ``known``: what is in the store, as far as it was looked for or is remembered; ``complete``: all of it.
+    ``known``: values of the store that were read or are cached; ``complete``: these are all.
     """
 
     __slots__ = ("_state", "complete", "known", "namespace")
@@ -56,24 +57,24 @@ class SliceCells(dict[Any, Any]):
             if value is None:
                 return None
             self.known[key] = value
-        self[key] = value  # it may be changed in place
+        self[key] = value  # the caller may change it in place
         return value
 
     def everything(self) -> dict[Any, Any]:
-        """The values of all keys. Not to be changed."""
+        """Return the values of all keys. The caller must not change them."""
         self.look_up_all()
         return {**self.known, **self} if self.known else self
 
     def look_up_all(self) -> None:
-        """Bring in what the store has and nobody has asked for."""
+        """Load all values of the store that are not known yet."""
         if not self.complete:
             self.known = {**self._state.scan(self.namespace), **self.known}
             self.complete = True
 
 
 class SlicedState(KeyedState):
-    """``cells`` gives the dict of a slice, ``drop`` empties it for good. Between rounds only values that nobody can change in place
-    stay in memory, as for every state (``single.py``)."""
+    """``cells`` returns the dict of a slice, ``drop`` removes the slice. Between rounds only immutable values stay in memory, as
+    for every state (``single.py``)."""
 
     __slots__ = ("_deleted", "_slices")
 
@@ -81,10 +82,10 @@ class SlicedState(KeyedState):
         super().__init__(backend, descriptor, codec)
         self._slices: dict[int, SliceCells] = {}
         self._deleted: dict[int, set[Any]] = {}
-        """Keys that the store has in slices that were dropped in this round."""
+        """Keys of the store in slices that this round has dropped."""
 
     def cells(self, start: int, *, stored: bool) -> SliceCells:
-        """The slice that begins at a time. ``stored``: the files may have something of it."""
+        """Return the slice that begins at a time. ``stored``: the files may contain entries of it."""
         found = self._slices.get(start)
         if found is None:
             complete = not stored or start in self._deleted
@@ -92,7 +93,7 @@ class SlicedState(KeyedState):
         return found
 
     def drop(self, start: int, *, stored: bool) -> None:
-        """The slice is over."""
+        """Remove a slice that has ended."""
         cells = self.cells(start, stored=stored)
         cells.look_up_all()
         if cells.known:
@@ -100,7 +101,7 @@ class SlicedState(KeyedState):
         del self._slices[start]
 
     def keep_only(self, starts: Collection[int]) -> None:
-        """Forget the slices that the accepted files have nothing of."""
+        """Forget the slices of which the accepted files have no entries."""
         self._slices = {start: cells for start, cells in self._slices.items() if start in starts}
 
     def clear(self) -> None:
@@ -180,7 +181,7 @@ class SlicedState(KeyedState):
             self._slices.clear()
         self._deleted.clear()
 
-    def kept(self) -> int:
+    def cached(self) -> int:
         return sum(len(cells.known) for cells in self._slices.values())
 
     def learn(self, entries: Entries) -> None:
@@ -191,7 +192,7 @@ class SlicedState(KeyedState):
                 cells.known[key] = value
 
     def young_bytes(self) -> int:
-        return self.kept() * 2 * ENTRY_BYTES
+        return self.cached() * 2 * ENTRY_BYTES
 
     def age(self) -> None:
         for cells in self._slices.values():

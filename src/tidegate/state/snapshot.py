@@ -1,8 +1,8 @@
-"""What one subtask of an operator is at the end of a round: the one form in which state travels.
+"""The snapshot of an operator's subtask at the end of a round: the one form in which state travels.
 
-A subtask gets an ``OperatorSnapshot`` with its plan and gives one back with its ack; accepted ones are the progress of the job, and
-a checkpoint writes them down as they are. It is a set of named parts. A part says itself what becomes of it when the parallelism
-changes, so whoever adds a new kind of state touches neither the driver nor the format.
+A subtask gets an ``OperatorSnapshot`` with its plan and returns one with its ack. Accepted snapshots are the progress of the job,
+and a checkpoint stores them as they are. A snapshot is a set of named parts. Each part defines its redistribution, so a new kind
+of state changes neither the driver nor the format.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from tidegate.state.key_groups import range_for
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
 
 KEYED, SPLITS, GENERATOR, WRITER, IN_FLIGHT = "keyed", "splits", "generator", "writer", "in-flight"
-"""Names of parts: keyed state and timers; watermark generators of splits; that of an assigner; states of a sink's writer; records
-that wait in front of the operator."""
+"""Names of parts: keyed state and timers; watermark generators of splits; the generator of an assigner; states of a sink's writer;
+records that wait before the operator."""
 
 
 class Redistribution(Enum):
-    """What becomes of the parts of all subtasks when an operator restores with another parallelism.
+    """How the parts of all subtasks are redistributed when an operator restores with another parallelism.
 
-    With the same parallelism every part stays with its subtask; but of a UNION everyone always gets all.
+    With the same parallelism every part stays with its subtask, except for UNION: there every subtask always gets all.
     """
 
     KEY_GROUPS = "key-groups"
-    """Every subtask gets the files that hold its key groups, clipped to them."""
+    """Every subtask gets the files with its key groups, clipped to them."""
     EVEN_SPLIT = "even-split"
-    """The items of all subtasks are dealt out, one by one."""
+    """The items of all subtasks are distributed one by one."""
     UNION = "union"
-    """Every subtask gets the items of all."""
+    """Every subtask gets the items of all subtasks."""
     BROADCAST = "broadcast"
-    """All subtasks hold the same; every new one gets a copy."""
+    """All subtasks have the same items; a new subtask gets a copy."""
     SUBTASK = "subtask"
-    """It means something to its own subtask only, and is dropped."""
+    """The part is useful to its own subtask only, and is dropped."""
 
 
 class KeyedPart(msgspec.Struct, frozen=True, tag="keyed", tag_field="part", omit_defaults=True):
     """Keyed state and timers: the ordered list of files, later ones win. Redistributed by key group.
 
-    ``schemas``: the states in the files as they were declared; ``key_type``: the declared type of the key; ``windows``: what the
-    namespaces in the files are (``namespaces.py``), which nobody needs who has the program.
+    ``schemas``: the declarations of the states in the files. ``key_type``: the declared type of the key. ``windows``: the meaning
+    of the namespaces in the files (``namespaces.py``), for readers without the program.
     """
 
     groups: KeyGroupRange
@@ -73,7 +73,7 @@ class ListPart(msgspec.Struct, frozen=True, tag="list", tag_field="part", omit_d
 class StoredPart(msgspec.Struct, frozen=True, tag="stored", tag_field="part", omit_defaults=True):
     """A state of the operator itself, not of a key (``operator_state.py``): entries in files, then others; later ones win.
 
-    ``share``: of a list's entries in files, counted over all of them, only those whose number is the first modulo the second.
+    ``share``: in a list, only those entries in files count whose number, over all files, is the first modulo the second.
     """
 
     redistribution: Redistribution
@@ -88,7 +88,7 @@ P = TypeVar("P", bound=KeyedPart | StoredPart)
 
 
 class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One operator in one subtask. ``watermark`` and ``idle``: of its output; a restored subtask begins as active."""
+    """One operator in one subtask. ``watermark`` and ``idle`` belong to its output; a restored subtask starts as active."""
 
     parts: dict[str, Part] = {}
     watermark: int = MIN_WATERMARK
@@ -105,7 +105,7 @@ class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         return part if isinstance(part, InFlightPart) else None
 
     def values(self, name: str) -> list[Any]:
-        """The items of a list part; none if there is no such part."""
+        """Return the items of a list part; none if the part is missing."""
         part = self.parts.get(name)
         return part.values() if isinstance(part, ListPart) else []
 
@@ -116,7 +116,7 @@ class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         return OperatorSnapshot({**self.parts, **parts}, self.watermark, self.idle)
 
     def without(self, *names: str) -> OperatorSnapshot:
-        """The same without some of its parts."""
+        """Return the same without some of its parts."""
         parts = {name: part for name, part in self.parts.items() if name not in names}
         return OperatorSnapshot(parts, self.watermark, self.idle)
 
@@ -124,29 +124,29 @@ class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         return [file for part in self.parts.values() if not isinstance(part, ListPart) for file in part.files]
 
     def with_files(self, moved: Callable[[StateFile], StateFile]) -> OperatorSnapshot:
-        """The same with other references to its files."""
+        """Return the same with other references to its files."""
         parts = {name: _moved_files(part, moved) for name, part in self.parts.items()}
         return OperatorSnapshot(parts, self.watermark, self.idle)
 
     def stored(self) -> dict[str, StoredPart]:
-        """The states of the operator itself, by name of the part."""
+        """Return the states of the operator itself, by name of the part."""
         return {name: part for name, part in self.parts.items() if isinstance(part, StoredPart)}
 
     @property
     def declares_states(self) -> bool:
-        """Whether a function that declares a state may declare it otherwise than it is here."""
+        """Whether it has declared states, which a function may declare differently."""
         return bool(self.stored()) or (self.keyed is not None and bool(self.keyed.schemas))
 
     @property
     def has_state(self) -> bool:
-        """Whether a program without the operator would lose something. What is of no use to others is not missed."""
+        """Whether a program without the operator would lose state. Parts that only their own subtask can use do not count."""
         return (
             bool(self.files())
             or any(part.items for part in self.stored().values())
             or any(
                 part.items and part.redistribution is not Redistribution.SUBTASK
                 for name, part in self.parts.items()
-                if isinstance(part, ListPart) and name != SPLITS  # their positions are the enumerator's
+                if isinstance(part, ListPart) and name != SPLITS  # the enumerator has the positions
             )
         )
 
@@ -155,16 +155,16 @@ EMPTY = OperatorSnapshot()
 
 
 def merged_schemas(many: Iterable[Sequence[StateSchema]]) -> tuple[StateSchema, ...]:
-    """One schema for each name, the last one: a state is known as soon as one subtask has asked for it."""
+    """Return the last schema of each name. A state is known as soon as one subtask has registered it."""
     return tuple({schema.name: schema for schemas in many for schema in schemas}.values())
 
 
 def redistribute(
     snapshots: Sequence[OperatorSnapshot], parallelism: int, max_parallelism: int, *, root: str = ""
 ) -> list[OperatorSnapshot]:
-    """The snapshots of an operator's subtasks for as many subtasks as it has now.
+    """Return the snapshots of an operator's subtasks for its current parallelism.
 
-    ``root``: where the files are, if not in the job's own directory.
+    ``root``: the directory of the files, if it is not the job's own.
     """
     names = dict.fromkeys(name for snapshot in snapshots for name in snapshot.parts)
     columns = {name: _redistributed([s.parts.get(name) for s in snapshots], parallelism, root) for name in names}
@@ -200,13 +200,13 @@ def _redistributed(parts: Sequence[Part | None], parallelism: int, root: str) ->
         dealt = [items[n % len(items)] for n in range(parallelism)]
     else:
         dealt = [()] * parallelism
-    return [ListPart(how, kept) if (kept := tuple(own)) else None for own in dealt]
+    return [ListPart(how, part) if (part := tuple(own)) else None for own in dealt]
 
 
 def _redistributed_states(
     parts: Sequence[StoredPart | None], parallelism: int, root: str
 ) -> Iterator[StoredPart | None]:
-    """Files are handed on by reference: whoever gets a share of one writes it down as its own in its first round."""
+    """Redistribute files by reference. A subtask that gets a share of a file writes its own file in its first round."""
     held = [_moved(part, root) for part in parts if part is not None]
     files = tuple(file for part in held for file in part.files)
     items = tuple(item for part in held for item in part.items)
@@ -238,8 +238,11 @@ def _with_files(part: P, moved: Callable[[StateFile], StateFile]) -> P:
 
 
 def _clipped(held: Sequence[KeyedPart], groups: KeyGroupRange, root: str) -> KeyedPart:
-    """The order of files of one old subtask is kept, since later ones win; files of different old subtasks have no key group in
-    common, so their order among each other is free."""
+    """Return the files with key groups in ``groups``, clipped to them.
+
+    The files of one old subtask stay in order, because later ones win. Files of different old subtasks share no key group, so their
+    order does not matter.
+    """
     files = []
     for part in held:
         common = part.groups.intersect(groups)
@@ -253,7 +256,8 @@ def _clipped(held: Sequence[KeyedPart], groups: KeyGroupRange, root: str) -> Key
 
 
 def _watermarks(watermarks: Sequence[int], parallelism: int) -> list[int]:
-    """The output watermark each new subtask starts with; after a rescale the lowest: any key may come from any one."""
+    """Return the initial output watermark of each new subtask: after a rescale the lowest, because any key may come from any
+    one."""
     if len(watermarks) == parallelism:
         return list(watermarks)
     return [min(watermarks, default=MIN_WATERMARK)] * parallelism

@@ -1,12 +1,16 @@
-"""What a local store must be able to do: the protocol every state backend implements. ``stores.py`` has the list of them."""
+"""The protocol of a local store, which every state backend implements (listed in ``stores.py``), and the rules of a forked
+child."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+from tidegate.base.errors import StateAccessError
 
 
-class Batch(NamedTuple):
+class EntryBlock(NamedTuple):
     """A part of a segment: canonical keys and values in turn, ``[k, v, k, v, ...]``; v None deletes."""
 
     table: int
@@ -32,15 +36,16 @@ class Snapshot(Protocol):
         ...
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All state entries that begin with a prefix, in no particular order."""
+        """Yield all state entries that begin with a prefix, in no particular order."""
         ...
 
     def group(self, group: int) -> list[Any]:
-        """All state entries of a key group, flat."""
+        """Return all state entries of a key group, flat."""
         ...
 
     def timers(self, after: bytes, limit: int) -> tuple[list[bytes], bytes]:
-        """Up to ``limit`` timers in the order of time, and a position: they go on after it. Begin with the domain's byte."""
+        """Return up to ``limit`` timers after a position, in the order of time, and the next position. Start with the domain's
+        byte."""
         ...
 
     def has_timer(self, key: bytes) -> bool: ...
@@ -49,10 +54,10 @@ class Snapshot(Protocol):
 
 
 class LocalStore(Protocol):
-    """An ordered store in which one tag tells what it holds.
+    """An ordered store with one tag that identifies its contents.
 
-    Several processes may use it at once; whether they then see one store or each its own is the store's affair. Its user has
-    closed its snapshot before it applies.
+    Several processes may use it at once; the store decides whether they share one store or each has its own. A user closes its
+    snapshot before ``apply``.
     """
 
     max_key: int
@@ -60,11 +65,30 @@ class LocalStore(Protocol):
 
     def snapshot(self) -> Snapshot: ...
 
-    def apply(self, expected: str, batches: Sequence[Batch], tag: str, *, wipe: bool = False) -> bool:
-        """Write batches and the new tag in one transaction. False, and nothing done, if the tag is not ``expected`` any more."""
+    def apply(self, expected: str, blocks: Sequence[EntryBlock], tag: str, *, wipe: bool = False) -> bool:
+        """Write blocks and the new tag in one transaction. Return False, and change nothing, if the tag is not ``expected``."""
         ...
 
     def release(self, *, hurry: bool = False) -> None:
-        """The round is over: another process may want the store. It can be used again all the same. ``hurry``: the round has
-        failed, and nothing that can wait is waited for."""
+        """Release the store for other processes after the round. It can be used again. ``hurry``: the round has failed, so do not
+        wait for anything optional."""
         ...
+
+
+RULE: Final = "State or a timer is used outside of the process that runs the operator."
+CURE: Final = (
+    "use state in the function itself, and hand values to the child process and back; "
+    "or start the child with multiprocessing.get_context('spawn')"
+)
+
+
+def keep_for_ever(handle: Any) -> None:
+    """Never finalize an object or the objects it refers to, not even at the end of the process. A list would not prevent that."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+
+
+def used_in_child(where: str) -> StateAccessError:
+    """Return the error for a use of state in a forked child."""
+    return StateAccessError(
+        RULE, where=where, found="a child process that was forked while the operator ran", cure=CURE
+    )

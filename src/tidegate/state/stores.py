@@ -1,4 +1,4 @@
-"""The state backends by name: one line for each. A new one is a module with a store and a line here."""
+"""The state backends by name. A new backend is a module with a store and a line here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.state.rocksdb_options import RocksdbOptions
 from tidegate.state.store import LocalStore
 
 OpenStore = Callable[[str], LocalStore]
-"""Opens the store at a path, or gives the one that is open in this process already."""
+"""Opens the store at a path, or returns the one that is already open in this process."""
 
 
 class StoreOptions(NamedTuple):
@@ -27,7 +27,7 @@ DEFAULTS = StoreOptions()
 
 
 class StoreKind(NamedTuple):
-    """``open``: takes a path and the options. ``close_removed``: lets go of stores of this process whose directory is gone."""
+    """``open``: takes a path and the options. ``close_removed``: closes stores of this process whose directory is gone."""
 
     open: Callable[[str, StoreOptions], LocalStore]
     close_removed: Callable[[], None]
@@ -44,10 +44,10 @@ def _rocksdb() -> StoreKind:
         from tidegate.state import rocksdb_store
     except ImportError as error:
         raise ConfigurationError(
-            "The rocksdb state backend needs the package rocksdict.",
+            "The package rocksdict, which the rocksdb state backend needs, is not installed.",
             where="state.backend.type: rocksdb",
             found=str(error),
-            cure="pip install 'tidegate[rocksdb]', where the workers run too; or use hashmap",
+            cure="run: pip install 'tidegate[rocksdb]', on this host and on the workers; or set state.backend.type to hashmap",
         ) from error
     return StoreKind(
         lambda path, options: rocksdb_store.open_rocksdb(path, options.rocksdb), rocksdb_store.close_removed_stores
@@ -56,14 +56,14 @@ def _rocksdb() -> StoreKind:
 
 STORES: dict[str, Callable[[], StoreKind]] = {"hashmap": _hashmap, "rocksdb": _rocksdb}
 _loaded: dict[str, StoreKind] = {}
-"""Those that this process has used."""
+"""The backends that this process has used."""
 
 
 def opener(backend: str = STATE_BACKEND.default, options: StoreOptions = DEFAULTS) -> OpenStore:
-    """What opens the stores of a configured backend."""
+    """Return the function that opens the stores of a configured backend."""
     if backend not in STORES:
         raise ConfigurationError(
-            "state.backend.type names a state backend there is.",
+            "state.backend.type names an unknown state backend.",
             found=repr(backend),
             cure=f"use one of: {', '.join(sorted(STORES))}",
         )
@@ -78,6 +78,6 @@ def _open(kind: StoreKind, options: StoreOptions, path: str) -> LocalStore:
 
 
 def close_removed_stores() -> None:
-    """Let go of stores of this process whose directory is gone: their jobs have ended. Not while a round is running here."""
+    """Close stores of this process whose directory is gone: their jobs have ended. Never called while a round runs here."""
     for kind in _loaded.values():
         kind.close_removed()

@@ -1,4 +1,4 @@
-"""Timers of a subtask: the round's own over those of the store, in the order of time, one seek when none is due."""
+"""Timers of a subtask: those of this round over those of the store, in the order of time, with one seek when none is due."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _LAST = (1 << 63) - 1
 
 
 class TimerQueue:
-    """The timers of one domain. A timer is a time and a slot (a key, in a namespace or in none); registering it twice makes one.
+    """The timers of one domain. A timer is a time and a slot (a key, with or without a namespace); a duplicate is one timer.
 
     ``_added``: time -> slots registered in this round and not fired or deleted since. ``_fired``, ``_deleted``: timers of the store
-    that are gone. The store is read forward only, in slices: before the read position every timer has been seen.
+    that are gone. The store is read forward only, in slices: every timer before the read position has been seen.
     """
 
     __slots__ = (
@@ -59,14 +59,14 @@ class TimerQueue:
         self._times.clear()
         self._deleted.clear()
         self._fired.clear()
-        self._buffer: list[tuple[int, Any]] = []  # read and not yet fired, the next one last
+        self._buffer: list[tuple[int, Any]] = []  # read and not fired yet, the next one last
         self._position: bytes | None = bytes([self._domain])
         self._slice = FIRST_SLICE
         self._snapshot = snapshot
         self._ended = False
 
     def register(self, time: int) -> None:
-        """Have the current key's timer fire when the time has come."""
+        """Register a timer of the current key."""
         if self._ended:
             return
         if type(time) is not int:
@@ -81,7 +81,7 @@ class TimerQueue:
             raise self._backend.refuse_access(self._where) from error
 
     def delete(self, time: int) -> None:
-        """Forget the current key's timer; a missing one is fine."""
+        """Delete a timer of the current key. It may be missing."""
         if type(time) is not int:
             time = _exact(time)
         slot = self._backend.context.slot
@@ -92,16 +92,16 @@ class TimerQueue:
         self._added.get(time, {}).pop(slot, None)
 
     def next_time(self) -> int | None:
-        """The time of the earliest timer; None if there is none."""
+        """Return the time of the earliest timer; None if there is none."""
         added, stored = self._next_added(), self._next_stored()
         if added is None or stored is None:
             return stored if added is None else added
         return min(added, stored)
 
     def due(self, up_to: int) -> Iterator[tuple[int, Any, bytes]]:
-        """The timers up to a time, included, in order: also those registered meanwhile, not those deleted meanwhile.
+        """Yield the timers up to and including a time, in order, as time, key in the engine's form, and namespace.
 
-        Each as time, key in the engine's form, and namespace.
+        Timers that are registered meanwhile are included; timers that are deleted meanwhile are not.
         """
         while True:
             added, stored = self._next_added(), self._next_stored()
@@ -115,16 +115,16 @@ class TimerQueue:
                 return
 
     def remaining(self) -> Iterator[tuple[int, Any, bytes]]:
-        """All timers, at the end of time: those registered meanwhile are ignored, those deleted meanwhile do not fire."""
+        """Yield all timers, at the end of time. Timers registered meanwhile are ignored; timers deleted meanwhile do not fire."""
         self._ended = True
         return self.due(_LAST)
 
     def resume(self) -> None:
-        """Time goes on, for other keys."""
+        """Accept timers again: time continues for other keys."""
         self._ended = False
 
     def stored_slots(self, most: int) -> set[Any] | None:
-        """Those with timers when the round began; None: they are more than ``most``."""
+        """Return the slots that had timers when the round began; None if they are more than ``most``."""
         if self._snapshot is None:
             return set()
         found, _ = self._snapshot.timers(bytes([self._domain]), most + 1)
@@ -163,7 +163,7 @@ class TimerQueue:
         return None
 
     def _next_stored(self) -> int | None:
-        """The time of the next timer of the store that is still to fire; it is then the last of the buffer."""
+        """Return the time of the store's next timer that is not deleted; it is then the last of the buffer."""
         while True:
             buffer = self._buffer
             while buffer:
@@ -187,17 +187,17 @@ class TimerQueue:
         for timer in reversed(own):
             time, namespace, key = split_local_timer(timer)
             self._buffer.append((time, slot_of(form_of(key), namespace)))
-        self._backend.trim_caches()  # what so many timers have read
+        self._backend.trim_caches()  # many timers may have read much
 
     def _fire_stored(self) -> Any:
         timer = self._buffer.pop()
         self._fired.add(timer)
         time, slot = timer
-        self._added.get(time, {}).pop(slot, None)  # registered again before it fired: still one timer
+        self._added.get(time, {}).pop(slot, None)  # registered again before it fired: one timer
         return slot
 
     def _fire_added(self, time: int) -> Any:
-        # the store's timers of this time have all fired before, so this one is not among them
+        # All timers of the store with this time have fired before, so this one is not in the store.
         slots = self._added[time]
         slot = next(iter(slots))
         del slots[slot]
@@ -215,13 +215,13 @@ class TimerQueue:
         changes.deletes |= value is None
 
     def _emit_if_stored(self, changes: Changes, group: int, timer: bytes) -> None:
-        """Most deleted timers were registered in the same round: no trace of them is needed."""
+        """Write a deletion only if the store has the timer: most deleted timers were registered in the same round."""
         if self._snapshot is not None and self._snapshot.has_timer(timer_to_local(timer)):
             self._emit(changes, group, timer, None)
 
 
 def _exact(time: Any) -> int:
-    """An int of another class (numpy's, say) as Python's own, which cannot overflow."""
+    """Convert an int of another class (numpy's, say) to Python's int, which cannot overflow."""
     if isinstance(time, bool) or not hasattr(time, "__index__"):
         raise wrong("A timer", "a whole number", time, "use milliseconds as int")
     return operator.index(time)

@@ -1,4 +1,4 @@
-"""Time to live: how long an entry of a state is kept, and what a read of an expired one gives."""
+"""Time to live: when an entry of a state expires, and what a read of an expired entry returns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.common.time import Duration, Time, millis_of
 
 
 def ttl_millis(ttl: Any) -> int:
-    """Milliseconds of a Time, Duration, timedelta, anything with their methods, or a number of milliseconds."""
+    """Return the milliseconds of a Time, Duration, timedelta, an object with their methods, or a number of milliseconds."""
     if isinstance(ttl, int) and not isinstance(ttl, bool):
         return ttl
     for method in ("to_milliseconds", "to_millis"):
@@ -24,7 +24,7 @@ class StateTtlConfig:
     """Configuration of time to live; made with ``StateTtlConfig.new_builder(Time.seconds(1))...build()``."""
 
     class UpdateType(Enum):
-        """What gives an entry a new life."""
+        """Which access renews the time to live of an entry."""
 
         Disabled = 0
         OnCreateAndWrite = 1
@@ -52,7 +52,7 @@ class StateTtlConfig:
         self.ttl_ms = ttl_millis(ttl)
         if self.ttl_ms <= 0:
             raise ProgramError(
-                "A time to live must be positive.", found=f"{self.ttl_ms} ms", cure="use Time.seconds(1)"
+                "The time to live is not positive.", found=f"{self.ttl_ms} ms", cure="use Time.seconds(1)"
             )
         self._update_type = update_type
         self._state_visibility = state_visibility
@@ -62,19 +62,19 @@ class StateTtlConfig:
 
     @staticmethod
     def new_builder(ttl: Any) -> StateTtlConfig.Builder:
-        """Begin a description: entries live so long."""
+        """Return a builder; entries expire after ``ttl``."""
         return StateTtlConfig.Builder(ttl)
 
     def get_update_type(self) -> StateTtlConfig.UpdateType:
-        """What makes an entry live longer."""
+        """Return which access renews the time to live."""
         return self._update_type
 
     def get_state_visibility(self) -> StateTtlConfig.StateVisibility:
-        """Whether an expired entry may still be read while it is there."""
+        """Return whether an expired entry may still be read while it is there."""
         return self._state_visibility
 
     def get_ttl(self) -> Any:
-        """How long an entry lives."""
+        """Return how long an entry lives."""
         return self._ttl
 
     def get_ttl_time_characteristic(self) -> StateTtlConfig.TtlTimeCharacteristic:
@@ -82,16 +82,16 @@ class StateTtlConfig:
         return self._ttl_time_characteristic
 
     def is_enabled(self) -> bool:
-        """Whether entries expire at all."""
+        """Return whether entries expire at all."""
         return self._update_type is not StateTtlConfig.UpdateType.Disabled
 
     def get_cleanup_strategies(self) -> StateTtlConfig.CleanupStrategies:
-        """How expired entries are removed."""
+        """Return how expired entries are removed."""
         return self._cleanup_strategies
 
     @property
     def updates_on_read(self) -> bool:
-        """Whether reading an entry makes it live longer."""
+        """Whether a read renews the time to live."""
         return self._update_type is StateTtlConfig.UpdateType.OnReadAndWrite
 
     @property
@@ -117,40 +117,40 @@ class StateTtlConfig:
             self._strategies: dict[Any, Any] = {}
 
         def set_update_type(self, update_type: StateTtlConfig.UpdateType) -> StateTtlConfig.Builder:
-            """What makes an entry live longer."""
+            """Set which access renews the time to live."""
             self._update_type = update_type
             return self
 
         def update_ttl_on_create_and_write(self) -> StateTtlConfig.Builder:
-            """Writing an entry makes it live longer: the default."""
+            """Renew the time to live with each write: the default."""
             return self.set_update_type(StateTtlConfig.UpdateType.OnCreateAndWrite)
 
         def update_ttl_on_read_and_write(self) -> StateTtlConfig.Builder:
-            """Reading an entry makes it live longer too."""
+            """Renew the time to live with each read too."""
             return self.set_update_type(StateTtlConfig.UpdateType.OnReadAndWrite)
 
         def set_state_visibility(self, state_visibility: StateTtlConfig.StateVisibility) -> StateTtlConfig.Builder:
-            """Whether an expired entry may still be read while it is there."""
+            """Set whether an expired entry may still be read until it is removed."""
             self._state_visibility = state_visibility
             return self
 
         def return_expired_if_not_cleaned_up(self) -> StateTtlConfig.Builder:
-            """An expired entry may be read while it is there."""
+            """Let an expired entry be read until it is removed."""
             return self.set_state_visibility(StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp)
 
         def never_return_expired(self) -> StateTtlConfig.Builder:
-            """An expired entry is never read: the default."""
+            """Never return an expired entry: the default."""
             return self.set_state_visibility(StateTtlConfig.StateVisibility.NeverReturnExpired)
 
         def set_ttl_time_characteristic(
             self, ttl_time_characteristic: StateTtlConfig.TtlTimeCharacteristic
         ) -> StateTtlConfig.Builder:
-            """Which clock counts; there is one, that of processing time."""
+            """Set the clock; there is only processing time."""
             self._ttl_time_characteristic = ttl_time_characteristic
             return self
 
         def use_processing_time(self) -> StateTtlConfig.Builder:
-            """The clock counts: the only choice."""
+            """Use processing time: the only choice."""
             return self.set_ttl_time_characteristic(StateTtlConfig.TtlTimeCharacteristic.ProcessingTime)
 
         def cleanup_full_snapshot(self) -> StateTtlConfig.Builder:
@@ -162,7 +162,7 @@ class StateTtlConfig:
         def cleanup_incrementally(
             self, cleanup_size: int, run_cleanup_for_every_record: bool
         ) -> StateTtlConfig.Builder:
-            """Accepted and remembered; Tidegate cleans up on access and when it writes a base."""
+            """Accept the setting. Tidegate removes expired entries on access and when it writes a base."""
             kinds = StateTtlConfig.CleanupStrategies
             self._strategies[kinds.Strategies.INCREMENTAL_CLEANUP] = kinds.IncrementalCleanupStrategy(
                 cleanup_size, run_cleanup_for_every_record
@@ -172,7 +172,7 @@ class StateTtlConfig:
         def cleanup_in_rocksdb_compact_filter(
             self, query_time_after_num_entries: int, periodic_compaction_time: Any = None
         ) -> StateTtlConfig.Builder:
-            """Accepted and remembered; Tidegate cleans up on access and when it writes a base."""
+            """Accept the setting. Tidegate removes expired entries on access and when it writes a base."""
             kinds = StateTtlConfig.CleanupStrategies
             self._strategies[kinds.Strategies.ROCKSDB_COMPACTION_FILTER] = kinds.RocksdbCompactFilterCleanupStrategy(
                 query_time_after_num_entries, periodic_compaction_time
@@ -180,17 +180,17 @@ class StateTtlConfig:
             return self
 
         def disable_cleanup_in_background(self) -> StateTtlConfig.Builder:
-            """Expired entries are removed only where they are met."""
+            """Remove expired entries only on access."""
             self._in_background = False
             return self
 
         def set_ttl(self, ttl: Any) -> StateTtlConfig.Builder:
-            """How long an entry lives."""
+            """Set the time to live."""
             self._ttl = ttl
             return self
 
         def build(self) -> StateTtlConfig:
-            """The description as it is now."""
+            """Return the configuration."""
             return StateTtlConfig(
                 self._update_type,
                 self._state_visibility,
@@ -200,10 +200,10 @@ class StateTtlConfig:
             )
 
     class CleanupStrategies:
-        """When expired entries that nobody reads are dropped."""
+        """When expired entries are removed without an access."""
 
         class Strategies(Enum):
-            """The ways there are."""
+            """The kinds of cleanup."""
 
             FULL_STATE_SCAN_SNAPSHOT = 0
             INCREMENTAL_CLEANUP = 1
@@ -218,33 +218,33 @@ class StateTtlConfig:
             EMPTY_STRATEGY = 0
 
         class IncrementalCleanupStrategy(CleanupStrategy):
-            """Some entries are looked at whenever state is used."""
+            """Check some entries at each access to state."""
 
             def __init__(self, cleanup_size: int, run_cleanup_for_every_record: bool) -> None:
                 self._cleanup_size = expect_int("cleanup_incrementally", cleanup_size, "for example 5")
                 self._for_every_record = run_cleanup_for_every_record
 
             def get_cleanup_size(self) -> int:
-                """How many entries are looked at."""
+                """Return how many entries are checked."""
                 return self._cleanup_size
 
             def run_cleanup_for_every_record(self) -> bool:
-                """Whether records count as well as uses of state."""
+                """Return whether each record triggers a check too."""
                 return self._for_every_record
 
         class RocksdbCompactFilterCleanupStrategy(CleanupStrategy):
-            """Entries are looked at when files are merged."""
+            """Check entries when files are merged."""
 
             def __init__(self, query_time_after_num_entries: int, periodic_compaction_time: Any = None) -> None:
                 self._entries = expect_int("cleanup_in_rocksdb_compact_filter", query_time_after_num_entries, "1000")
                 self._period = Duration.of_days(30) if periodic_compaction_time is None else periodic_compaction_time
 
             def get_query_time_after_num_entries(self) -> int:
-                """How many entries share one look at the clock."""
+                """Return after how many entries the clock is read again."""
                 return self._entries
 
             def get_periodic_compaction_time(self) -> Duration | Time:
-                """After how long a file is merged in any case."""
+                """Return after how long a file is merged in any case."""
                 period: Duration | Time = self._period
                 return period
 
@@ -253,19 +253,19 @@ class StateTtlConfig:
             self._in_background = is_cleanup_in_background
 
         def is_cleanup_in_background(self) -> bool:
-            """Whether expired entries are removed that nobody asks for."""
+            """Return whether expired entries are removed without an access."""
             return self._in_background
 
         def in_full_snapshot(self) -> bool:
-            """Whether expired entries are left out of full snapshots."""
+            """Return whether expired entries are left out of full snapshots."""
             return self.Strategies.FULL_STATE_SCAN_SNAPSHOT in self._strategies
 
         def get_incremental_cleanup_strategy(self) -> Any:
-            """The strategy set, else the one that cleaning in the background means, else None."""
+            """Return the strategy that is set, else the default of background cleanup, else None."""
             default = self.IncrementalCleanupStrategy(5, False) if self._in_background else None
             return self._strategies.get(self.Strategies.INCREMENTAL_CLEANUP, default)
 
         def get_rocksdb_compact_filter_cleanup_strategy(self) -> Any:
-            """The strategy set, else the one that cleaning in the background means, else None."""
+            """Return the strategy that is set, else the default of background cleanup, else None."""
             default = self.RocksdbCompactFilterCleanupStrategy(1000) if self._in_background else None
             return self._strategies.get(self.Strategies.ROCKSDB_COMPACTION_FILTER, default)

@@ -1,7 +1,7 @@
 """The keyed states with time to live. Cached and stored entries are pairs (value, expiry); lists and maps expire by element.
 
-As in Flink an expired entry is removed by the access that finds it, which may still return it once if so configured.
-What nobody reads is dropped when a base is written.
+As in Flink, the access that finds an expired entry removes it, and may still return it once if so configured. Expired entries
+without an access are dropped when a base is written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Lifetime:
-    """The rules of one state: when an entry dies, what a read does to it."""
+    """The rules of one state: when an entry expires, and whether a read renews it."""
 
     __slots__ = ("_context", "_ttl_ms", "returns_expired", "updates_on_read")
 
@@ -38,7 +38,7 @@ class Lifetime:
         self.returns_expired = config.returns_expired
 
     def expiry(self) -> int:
-        """When an entry written now dies."""
+        """Return when an entry that is written now expires."""
         return self._context.time + self._ttl_ms
 
     def is_over(self, expiry: int) -> bool:
@@ -46,7 +46,7 @@ class Lifetime:
 
 
 def ttl_codec_for(descriptor: StateDescriptor) -> Codec:
-    """The codec of a state with time to live."""
+    """Return the codec of a state with time to live."""
     if descriptor.kind == "list":
         return expiring(list_codec_for(descriptor.type_info, with_expiry=True))
     return expiring(codec_for(descriptor.type_info))
@@ -63,7 +63,7 @@ class _TtlSingleState(TrackedState):
         self._life = Lifetime(backend, descriptor.ttl)
 
     def _visible(self) -> Any:
-        """The value for a user's read: expired ones go, live ones may get a new life."""
+        """Return the value for a user's read. Remove it if it has expired; else renew it if so configured."""
         pair = self._current()
         if pair is None:
             return None
@@ -75,7 +75,7 @@ class _TtlSingleState(TrackedState):
         return pair[0]
 
     def _alive(self) -> Any:
-        """The value to add to; an expired one does not count."""
+        """Return the value to add to; None if it has expired."""
         pair = self._current()
         return None if pair is None or self._life.is_over(pair[1]) else pair[0]
 

@@ -1,4 +1,4 @@
-"""What programs take from PyFlink's ``table`` package for the DataStream API: the types of columns. The Table API is not here."""
+"""The names of PyFlink's ``table`` package that DataStream programs use: the types of columns. There is no Table API."""
 
 from tidegate.table.types import DataTypes, Row, RowKind
 

@@ -175,7 +175,7 @@ class DataTypes:
 
 
 def info_of(method: str, declared: Any) -> TypeInformation:
-    """The type of the values, of a table type or of a type of ``Types``."""
+    """Return the type of the values, of a table type or of a type of ``Types``."""
     if isinstance(declared, DataType):
         return declared.info
     if isinstance(declared, TypeInformation):
@@ -184,7 +184,7 @@ def info_of(method: str, declared: Any) -> TypeInformation:
 
 
 def row_of(method: str, declared: Any) -> RowTypeInfo:
-    """The columns of a file."""
+    """Return the columns of a file."""
     info = info_of(method, declared)
     if not isinstance(info, RowTypeInfo) or not info.get_field_types():
         cure = 'DataTypes.ROW([DataTypes.FIELD("id", DataTypes.INT())]), or Types.ROW_NAMED(["id"], [Types.INT()])'

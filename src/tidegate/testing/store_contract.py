@@ -16,18 +16,18 @@ from tidegate.state.layout import (
     timer_key,
     timer_to_local,
 )
-from tidegate.state.store import Batch, LocalStore, Snapshot
+from tidegate.state.store import EntryBlock, LocalStore, Snapshot
 
 
-def state_batch(*pairs: tuple[bytes, bytes | None]) -> Batch:
-    """A batch of state entries; None deletes."""
-    return Batch(STATE, [part for pair in pairs for part in pair], any(value is None for _, value in pairs))
+def state_batch(*pairs: tuple[bytes, bytes | None]) -> EntryBlock:
+    """A block of state entries; None deletes."""
+    return EntryBlock(STATE, [part for pair in pairs for part in pair], any(value is None for _, value in pairs))
 
 
-def timer_batch(*timers: tuple[int, int, bytes], delete: bool = False) -> Batch:
-    """A batch of timers (domain, time, key) of group 3."""
+def timer_batch(*timers: tuple[int, int, bytes], delete: bool = False) -> EntryBlock:
+    """A block of timers (domain, time, key) of group 3."""
     keys = [timer_key(3, domain, time_bytes(time), b"", key) for domain, time, key in timers]
-    return Batch(TIMERS, [part for key in keys for part in (key, None if delete else b"")], delete)
+    return EntryBlock(TIMERS, [part for key in keys for part in (key, None if delete else b"")], delete)
 
 
 def read_all(snapshot: Snapshot, prefix: bytes) -> dict[bytes, bytes]:
@@ -66,9 +66,9 @@ class StoreContract:
         """The same store as another process gets it that comes while the first has it."""
         raise NotImplementedError
 
-    def filled(self, path: Any, batches: Sequence[Batch]) -> LocalStore:
+    def filled(self, path: Any, blocks: Sequence[EntryBlock]) -> LocalStore:
         store = self.make_store(str(path))
-        assert store.apply("", batches, "one")
+        assert store.apply("", blocks, "one")
         return store
 
     def test_a_new_store_is_empty(self, tmp_path: Any) -> None:

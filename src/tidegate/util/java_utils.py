@@ -1,4 +1,4 @@
-"""The one of PyFlink's Java tools that programs use."""
+"""The one PyFlink Java tool that programs use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["get_j_env_configuration"]
 
 
 def get_j_env_configuration(j_env: Any) -> Configuration:
-    """The configuration of ``env._j_stream_execution_environment``, which is that of the environment itself: what is set in
-    ``Configuration(j_configuration=...)`` counts for the program."""
+    """Return the configuration of the environment itself: values that a program sets in ``Configuration(j_configuration=...)``
+    take effect."""
     configuration: Configuration = j_env.getConfiguration()
     return configuration

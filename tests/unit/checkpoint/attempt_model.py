@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,18 +15,22 @@ from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, FencedError, StorageError
 from tidegate.base.files import FileHandle, Files
-from tidegate.checkpoint.completed import CompletedCheckpoints
-from tidegate.checkpoint.coordinator import CheckpointCoordinator
+from tidegate.checkpoint.checkpoint import Checkpoint, CheckpointFailureReason, Committed, Failed, Stored, Subsumed
+from tidegate.checkpoint.completed import CompletedCheckpoint, CompletedCheckpoints, OutcomeUnknownError
 from tidegate.checkpoint.history import CheckpointHistory
-from tidegate.checkpoint.lease import acquire
+from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
 from tidegate.checkpoint.metadata import OperatorState
 from tidegate.checkpoint.owner import Owner
-from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import Recovery, decide
+from tidegate.checkpoint.savepoint import SavepointPlace
+from tidegate.runtime.checkpoints import Checkpoints
+from tidegate.runtime.commands import Stop
+from tidegate.runtime.savepoints import Around
+from tidegate.runtime.steps import CheckpointSteps
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot
 
@@ -33,18 +38,53 @@ FINISHED_AT = 6
 GROUPS = KeyGroupRange(0, 127)
 
 
+class NoLanes:
+    """Whoever uses the checkpoints here does the work of the lanes itself."""
+
+    def submit(self, lane: Any, work: Any) -> None: ...
+
+
+def new_checkpoints(
+    lease: Lease,
+    completed: CompletedCheckpoints,
+    policy: CheckpointPolicy,
+    clock: ManualClock,
+    *,
+    job_name: str = "model",
+) -> Checkpoints:
+    """The checkpoints of an attempt, without lanes, sinks and anybody who looks on."""
+    lanes, history = NoLanes(), CheckpointHistory(lease.files)
+    committers: Any = SimpleNamespace(at_once=False)
+    steps = CheckpointSteps(lanes, committers, lease, clock, 1, completed, history, policy.concurrency)  # type: ignore[arg-type]
+    nobody: Any = SimpleNamespace(checkpoint=lambda checkpoint: None)
+    around = Around(SavepointPlace("job", job_name, None), nobody, lease, nobody, clock, Stop())
+    return Checkpoints(steps, around, policy, history)
+
+
 def complete(
-    coordinator: CheckpointCoordinator, pending: PendingCheckpoint, operators: list[OperatorState], **options: Any
+    checkpoints: Checkpoints, pending: Checkpoint, operators: list[OperatorState], **options: Any
 ) -> CompletedCheckpoint | None:
     """Step 7 as the runtime does it, in one thread."""
-    metadata = coordinator.cut(pending, operators, **options)
+    cut = checkpoints.fix(pending, operators, **options)
     try:
-        done = coordinator.completed.add(metadata)
+        done = checkpoints.steps.completed.add(cut.metadata)
     except StorageError as error:
-        coordinator.not_stored(pending, error)
+        unknown = isinstance(error, OutcomeUnknownError)
+        reason = CheckpointFailureReason.OUTCOME_UNKNOWN if unknown else CheckpointFailureReason.STORAGE_FAILED
+        checkpoints.failed(pending, Failed(reason, str(error), error), 0.0)
         return None
-    coordinator.stored(pending, done)
+    checkpoints.stored(pending, Stored(cut, done.sizes))
     return done
+
+
+def end(checkpoints: Checkpoints, pending: Checkpoint, subsume: Callable[[], object] = lambda: None) -> None:
+    """Steps 8 and 9, behind the commits."""
+    assert pending.cut is not None
+    nothing: Any = SimpleNamespace(without_pending=lambda confirmed: nothing, paths=set)
+    checkpoints.committed(pending, Committed(pending.cut), nothing, 0.0)
+    subsume()
+    checkpoints.write_history()
+    checkpoints.subsumed(pending, Subsumed(), 0.0)
 
 
 class Crash(BaseException):
@@ -130,19 +170,13 @@ class Attempt:
             self.lease.release()
             return
         self._restore(recovery)
-        coordinator = CheckpointCoordinator(
-            job_name="model",
-            policy=CheckpointPolicy(interval_ms=100, retained=self.retained),
-            lease=self.lease,
-            completed=self.completed,
-            history=CheckpointHistory(self.files),
-            clock=clock,
-        )
+        policy = CheckpointPolicy(interval_ms=100, retained=self.retained)
+        checkpoints = new_checkpoints(self.lease, self.completed, policy, clock)
         for _ in range(self.checkpoints):
             if self.state.finished:
                 break
-            self._checkpoint(coordinator)
-        coordinator.on_shutdown(AttemptStatus.FINISHED if self.state.finished else AttemptStatus.RUNNING)
+            self._checkpoint(checkpoints)
+        checkpoints.on_shutdown(AttemptStatus.FINISHED if self.state.finished else AttemptStatus.RUNNING)
 
     def _restore(self, recovery: Recovery) -> None:
         located = recovery.located
@@ -166,25 +200,22 @@ class Attempt:
         self.sink.abort(lingering)
         self.state.committables = []
 
-    def _checkpoint(self, coordinator: CheckpointCoordinator) -> None:
-        pending = coordinator.trigger([("count", 0)])
+    def _checkpoint(self, checkpoints: Checkpoints) -> None:
+        pending = checkpoints.trigger([("count", 0)])
         if pending is None:
             return
         self.ids.append(pending.checkpoint_id)
         released = self.round(pending.checkpoint_id)
         pending.acknowledge("count", 0)
         operators, finished = [self.operator()], self.state.finished
-        done = complete(coordinator, pending, operators, round=self.state.position, finished=finished)
+        done = complete(checkpoints, pending, operators, round=self.state.position, finished=finished)
         if done is None:
             return
         for transaction in self.state.committables:
             faults.point("model.commit")
             self.sink.commit(transaction)
         self.state.committables = []
-        self.completed.subsume(self.state.paths, released)
-        coordinator.committed(pending)
-        coordinator.write_history()
-        coordinator.through(pending)
+        end(checkpoints, pending, lambda: self.completed.subsume(self.state.paths, released))
 
     def round(self, number: int) -> list[str]:
         """One more position, one more segment; every third round all segments become one. Gives what it released."""

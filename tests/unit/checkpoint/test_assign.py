@@ -190,7 +190,7 @@ def test_the_report_has_the_order_of_the_program_and_every_cure_once() -> None:
         "    - operator 'gone' is not in the program\n"
         "  cure: \n"
         "    - keys: declare the key type as it was; under another uid the operator begins empty\n"
-        "    - a state: declare it as it was, or give the changed state another name, which then begins empty\n"
+        "    - a state: declare the state as before, or give the changed state another name, which then begins empty\n"
         "    - an operator that is not in the program: give it back, or the uid it had to the one in its place; or allow to "
         "drop its state (run -n, execution.state-recovery.ignore-unclaimed-state: true)"
     )

@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 
 from tidegate.base.files import Files
-from tidegate.checkpoint.figures import STEPS, CheckpointFigures, OperatorFigures, sizes_of
-from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus, HistoryEntry, entry_of, read_history
+from tidegate.checkpoint.checkpoint import Checkpoint
+from tidegate.checkpoint.history import (
+    STEPS,
+    CheckpointHistory,
+    CheckpointStatus,
+    HistoryEntry,
+    OperatorFigures,
+    entry_of,
+    read_history,
+    sizes_of,
+)
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot
@@ -54,22 +63,21 @@ def test_the_file_is_bounded_whatever_the_job(files: Files) -> None:
 
 
 def test_what_is_known_later_is_written_with_the_next_entry(files: Files) -> None:
-    history, heard = CheckpointHistory(files), list[HistoryEntry]()
-    history.listener = heard.append
+    history = CheckpointHistory(files)
     history.add(entry(1, steps_ms={"run": 3.0}))
-    history.amend(1, steps_ms={"run": 3.0, "subsume": 1.0})
-    history.amend(7, steps_ms={})  # not in it any more
+    history.amend(entry(1), steps_ms={"run": 3.0, "subsume": 1.0})
+    assert history.amend(entry(7), steps_ms={"run": 2.0}).steps_ms == {"run": 2.0}, "not in the history any more"
     assert not history.unstored
     assert read_history(files)[0].steps_ms == {"run": 3.0}
     history.add(entry(2))
     assert read_history(files)[0].steps_ms == {"run": 3.0, "subsume": 1.0}
-    assert [e.checkpoint_id for e in heard] == [1, 1, 2]
+    assert [e.checkpoint_id for e in read_history(files)] == [1, 2]
 
 
 def test_at_the_end_what_is_known_later_is_written_too(files: Files) -> None:
     history = CheckpointHistory(files)
     history.add(entry(1))
-    history.amend(1, steps_ms={"subsume": 1.0})
+    history.amend(entry(1), steps_ms={"subsume": 1.0})
     history.store()
     assert read_history(files)[0].steps_ms == {"subsume": 1.0}
 
@@ -106,29 +114,30 @@ def test_a_file_that_two_subtasks_share_counts_once() -> None:
 
 
 def test_figures_of_a_checkpoint_step_by_step() -> None:
-    figures = CheckpointFigures()
-    figures.begins(100)
+    expected = frozenset({("a", 0), ("a", 1), ("b", 0)})
+    figures = Checkpoint(4, token=2, trigger_ms=10, began=100, deadline=1000, expected=expected)
     figures.passed("trigger", 102)
-    for subtask in (3.0, 5.0):
-        figures.acknowledged("a", OperatorFigures(name="A", run_ms=20, align_ms=subtask, in_flight_records=4))
-    figures.acknowledged("b", OperatorFigures(name="B", snapshot_ms=7))
-    figures.ran(30)
-    figures.fell_behind({"a": 12})
-    figures.begins(140)
-    figures.stored(sizes_of(metadata(state("b", ("1", 100))), 1, ()))
+    for subtask, align_ms in enumerate((3.0, 5.0)):
+        figures.acknowledge("a", subtask, OperatorFigures(name="A", run_ms=20, align_ms=align_ms, in_flight_records=4))
+    figures.acknowledge("b", 0, OperatorFigures(name="B", snapshot_ms=7))
+    figures.ran(30, {"a": 12})
+    figures.measure_from(140)
+    figures.measured(sizes_of(metadata(state("b", ("1", 100))), 1, ()))
     for step, at in (("complete", 150), ("commit", 151.23), ("subsume", 155)):
         figures.passed(step, at)
     assert tuple(figures.steps_ms) == STEPS
     assert list(figures.steps_ms.values()) == [2, 30, 5, 7, 10, 1.2, 3.8]
     assert figures.operators["a"] == OperatorFigures(name="A", run_ms=20, align_ms=5, in_flight_records=8, behind=12)
     assert figures.operators["b"] == OperatorFigures(name="B", snapshot_ms=7, size=100, incremental=100)
-    assert (figures.behind, figures.in_flight_records, figures.size) == (12, 8, 101)
+    entered = figures.enter(155, 70)
+    assert (entered.behind, entered.in_flight_records, entered.size) == (12, 8, 101)
+    assert (entered.duration_ms, entered.end_ms, entered.steps_ms) == (55, 70, figures.steps_ms)
 
 
 @pytest.mark.parametrize("behind", [{}, {"a": 0}, {"a": 3, "b": 4}])
 def test_nobody_knows_is_not_nothing_behind(behind: dict[str, int]) -> None:
-    figures = CheckpointFigures()
-    figures.fell_behind(behind)
+    figures = Checkpoint(4, token=2, trigger_ms=10, began=100, deadline=1000)
+    figures.ran(30, behind)
     assert figures.behind == (sum(behind.values()) if behind else None)
 
 

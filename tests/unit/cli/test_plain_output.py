@@ -22,7 +22,7 @@ from tidegate.cli.screen import Terminal
 from tidegate.common import Types, global_configuration
 from tidegate.control import registry
 from tidegate.control.registry import JobRecord
-from tidegate.snapshots.columns import Column
+from tidegate.snapshots.columns import StateColumn
 
 EVIL = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\nFAKE  LINE"
 SHOWN = "a\\u001b]0;owned\\u0007\\u001b[2J\\u009b31m\\u202eb"
@@ -102,7 +102,7 @@ def test_lines_of_running_jobs_obey_nothing_of_their_names() -> None:
 
 
 def test_rows_of_state_are_plain_on_a_terminal_and_exact_in_a_file() -> None:
-    columns, rows = [Column("key", 0, Types.STRING())], [(EVIL,)]
+    columns, rows = [StateColumn("key", 0, Types.STRING())], [(EVIL,)]
     screen, file = Screen(), io.StringIO()
     state_rows.write_csv(screen, columns, iter(rows))
     state_rows.write_csv(file, columns, iter(rows))

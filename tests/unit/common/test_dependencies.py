@@ -62,18 +62,19 @@ def test_methods_and_keys_say_the_same(files: Path) -> None:
         (
             "python.files",
             "gone.py",
-            "'python.files' names what exists where the program is started\n  found: no file or directory gone.py\n"
-            "  cure: check the path; a relative one counts from the directory the program is started in",
+            "'python.files' names a file that does not exist\n  found: no file or directory gone.py\n"
+            "  cure: correct the path; a relative path starts in the directory in which the program is started",
         ),
         ("python.requirements", "requirements.txt#gone", "found: no file or directory gone"),
         (
             "python.archives",
             "x.zip#../up",
-            "An archive is unpacked below the directory a function runs in\n  found: 'x.zip#../up'\n  cure: a plain name",
+            "The target directory of an archive leads out of the functions' working directory\n"
+            "  found: 'x.zip#../up'\n  cure: use a plain name",
         ),
-        ("python.archives", "x.zip,x.zip", "Two archives of a job cannot have one name\n  found: x.zip"),
-        ("pipeline.cached-files", "path:data", "'pipeline.cached-files' lists names with paths\n  found: 'path:data'"),
-        ("pipeline.cached-files", "words", "'pipeline.cached-files' lists names with paths\n  found: 'words'"),
+        ("python.archives", "x.zip,x.zip", "Two archives of a job have the same name\n  found: x.zip"),
+        ("pipeline.cached-files", "path:data", "'pipeline.cached-files' has an invalid entry\n  found: 'path:data'"),
+        ("pipeline.cached-files", "words", "'pipeline.cached-files' has an invalid entry\n  found: 'words'"),
     ],
 )
 @pytest.mark.usefixtures("files")
@@ -91,11 +92,11 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ArgumentTypeError, match="add_python_file takes a non-empty text"):
         env.add_python_file(Path("a.py"))  # type: ignore[arg-type]
     with pytest.raises(
-        ProgramError, match=r"add_python_file takes a path without ',' and '#'\n  found: 'a#b'\n  cure: rename it"
+        ProgramError, match=r"add_python_file takes a path without ',' and '#'\n  found: 'a#b'\n  cure: rename the file"
     ):
         env.add_python_file("a#b")
-    with pytest.raises(ProgramError, match="The name of a cached file has no ',', ';' or ':'\n  found: 'a:b'"):
+    with pytest.raises(ProgramError, match="The name of a cached file contains ',', ';' or ':'\n  found: 'a:b'"):
         env.register_cached_file("data", "a:b")
     env.register_cached_file("data", "words")
-    with pytest.raises(ProgramError, match="A cached file is registered once\n  found: a second 'words'"):
+    with pytest.raises(ProgramError, match="Two cached files have the same name\n  found: a second 'words'"):
         env.register_cached_file("a.py", "words")

@@ -218,7 +218,7 @@ def test_schemas() -> None:
         SimpleStringSchema().serialize(5)
     with pytest.raises(ArgumentTypeError, match="ByteArraySchema takes bytes"):
         ByteArraySchema().serialize("x")
-    with pytest.raises(ConfigurationError, match="character set must be known"):
+    with pytest.raises(ConfigurationError, match="character set is unknown"):
         SimpleStringSchema("klingon")
 
 

@@ -104,16 +104,16 @@ def test_a_decimal_that_would_lose_digits_is_refused_when_written(name: str, tex
 
 def test_the_message_says_which_digits_are_too_many() -> None:
     for text, problem in (
-        ("1.555", "it has more than 2 digits behind the point"),
-        ("123456789", "it has more than 8 digits in front of the point"),
-        ("1E+9", "it has more than 8 digits in front of the point"),
+        ("1.555", "it has more than 2 digits after the decimal point"),
+        ("123456789", "it has more than 8 digits before the decimal point"),
+        ("1E+9", "it has more than 8 digits before the decimal point"),
         ("NaN", "a finite number is required"),
     ):
         with pytest.raises(UserCodeError) as caught:
             ParquetBulkWriters.for_row_type(COLUMNS).pack([row(text)])
-        assert caught.value.rule == "A record must be of its declared type: field price is declared as DECIMAL(10, 2)"
+        assert caught.value.rule == "A record is not of its declared type: field price is declared as DECIMAL(10, 2)"
         assert caught.value.found == f"Decimal {Decimal(text)!r}: {problem}"
-        assert caught.value.cure == "return such a value, or declare the type that fits"
+        assert caught.value.cure == "return a value of that type, or declare the type of the value"
 
 
 def test_a_decimal_that_would_lose_digits_is_refused_when_read(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_a_decimal_that_would_lose_digits_is_refused_when_read(tmp_path: Path) -
     (tmp_path / "json").write_text('{"id": 1, "price": "1.5"}\n{"id": 2, "price": 1.555}\n')
     for name, path, problem in (
         ("parquet", parquet, "would cause data loss"),
-        ("csv", tmp_path / "csv", "column 'price': '1.555': it has more than 2 digits behind the point"),
-        ("json", tmp_path / "json", "field 'price': it has more than 2 digits behind the point"),
+        ("csv", tmp_path / "csv", "column 'price': '1.555': it has more than 2 digits after the decimal point"),
+        ("json", tmp_path / "json", "field 'price': it has more than 2 digits after the decimal point"),
     ):
         with pytest.raises(CorruptFileError) as caught:
             read(FORMATS[name][1], path)
@@ -146,7 +146,7 @@ def test_csv_rounds_decimals_in_arrays(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("1.005;2\n")
     (found,) = read(CsvReaderFormat.for_schema(builder.build()), tmp_path / "file")
     assert found["prices"] == [Decimal("1.01"), Decimal("2.00")]
-    with pytest.raises(CorruptFileError, match="more than 2 digits behind the point"):
+    with pytest.raises(CorruptFileError, match="more than 2 digits after the decimal point"):
         read(CsvReaderFormat.for_schema(builder.set_strict_decimals().build()), tmp_path / "file")
 
 

@@ -125,21 +125,21 @@ def test_other_writers_of_columns(tmp_path: Path) -> None:
         (
             ParquetBulkWriters.for_row_type(ITEM_COLUMNS),
             Row(1, 2, 0.5, True),
-            "A record must be of its declared type: field name is declared as STRING",
+            "A record is not of its declared type: field name is declared as STRING",
             "Parquet writer",
             "int 2: a text is required",
         ),
         (
             CsvBulkWriters.for_schema(csv_columns().build()),
             Row(1 << 40, "a", 0.5, True),
-            "A record must be of its declared type: field id is declared as INT",
+            "A record is not of its declared type: field id is declared as INT",
             "CSV writer",
             "int 1099511627776: it does not fit in 32 bits",
         ),
         (
             JsonBulkWriters.for_type(ITEM),
             (1, "a"),
-            "A record must be of its declared type: the record is declared as a Row, tuple, list or dict with one value for "
+            "A record is not of its declared type: the record is declared as a Row, tuple, list or dict with one value for "
             "each of ['id', 'name', 'price', 'sold']",
             "JSON writer",
             "tuple (1, 'a')",

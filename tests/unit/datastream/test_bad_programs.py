@@ -212,7 +212,7 @@ def avro_that_a_file_does_not_fit(one: Any, place: Path) -> None:
         (assigner_of_numbers, "raised", "operator 'sums'", "'int' object is not iterable; record 1", "[result]"),
         (
             union_of_two_types,
-            "Streams that are united are of one type",
+            "The united streams are of different types",
             "union",
             "Long of 'Collection Source' and String of 'texts'",
             "declare the same type for both",
@@ -236,7 +236,7 @@ def avro_that_a_file_does_not_fit(one: Any, place: Path) -> None:
         (other_fields_to_print, "field [1] is declared as LONG", "operator", "str 'a': an integer", "declare"),
         (other_fields_of_a_row, "one value for each of ['f0', 'f1']", "operator 'rows'", "list [1]", "declare"),
         (async_function_that_blocks, "'async def'", "ordered_wait", "a plain function", "async def async_invoke"),
-        (coroutine_without_a_loop, "without an event loop", "map", "async def coroutine", "AsyncFunction"),
+        (coroutine_without_a_loop, "it has no event loop", "map", "async def coroutine", "AsyncFunction"),
         (async_function_without_a_list, "return a list", "operator 'calls'", "1 of type int", "[result]"),
         (avro_that_is_none, "The Avro schema is invalid", "AvroSchema", "recor", "correct the schema"),
         (

@@ -246,20 +246,20 @@ def test_functions_and_streams_have_to_match(env: StreamExecutionEnvironment) ->
 
 def test_descriptors_are_checked(env: StreamExecutionEnvironment) -> None:
     numbers = env.from_collection([1])
-    with pytest.raises(ProgramError, match="at least one broadcast state"):
+    with pytest.raises(ProgramError, match="has no broadcast state"):
         BroadcastStream(numbers, [])
     with pytest.raises(ArgumentTypeError, match="broadcast takes map state descriptors"):
         numbers.broadcast(ValueStateDescriptor("x", None))  # type: ignore[call-overload]
-    with pytest.raises(ProgramError, match="names of their own"):
+    with pytest.raises(ProgramError, match="Two broadcast states have the same name"):
         numbers.broadcast(RULES, RULES)
     expiring = MapStateDescriptor("x", None, None)
     expiring.enable_time_to_live(StateTtlConfig.new_builder(Time.seconds(1)).build())
-    with pytest.raises(ProgramError, match="no time to live"):
+    with pytest.raises(ProgramError, match="does not support a time to live"):
         numbers.broadcast(expiring)
-    with pytest.raises(ProgramError, match="The partitioning of a keyed stream is its key"):
+    with pytest.raises(ProgramError, match="A keyed stream cannot be partitioned in another way"):
         numbers.key_by(lambda n: n).broadcast(RULES)
     other = StreamExecutionEnvironment(Configuration())
-    with pytest.raises(ProgramError, match="belong to one environment"):
+    with pytest.raises(ProgramError, match="belong to different environments"):
         numbers.connect(other.from_collection([1]).broadcast(RULES))
 
 
@@ -304,8 +304,8 @@ def test_declared_types_wrap_a_checkpointed_function(env: StreamExecutionEnviron
 @pytest.mark.parametrize(
     ("descriptor", "message"),
     [
-        (RULES, "A list state of an operator is described by a list state descriptor"),
-        ("kept", "A state is asked for with a state descriptor"),
+        (RULES, "The descriptor of a list state is not a list state descriptor"),
+        ("kept", "The argument is not a state descriptor"),
     ],
 )
 def test_other_descriptors_are_refused(env: StreamExecutionEnvironment, descriptor: Any, message: str) -> None:
@@ -356,7 +356,7 @@ def test_what_snapshot_state_raises_fails_the_job(env: StreamExecutionEnvironmen
 
 def test_a_value_of_another_type_is_refused_where_it_is_added(env: StreamExecutionEnvironment) -> None:
     text = failure(env.from_collection(["text"]).map(Keeps()))
-    assert "A value must fit the declared type of its state, LONG" in text
+    assert "The value does not fit the declared type of its state, LONG" in text
 
 
 def test_a_sink_function_may_have_list_state(env: StreamExecutionEnvironment, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_streams_that_cannot_be_cached(env: StreamExecutionEnvironment) -> None:
     stream = env.from_collection([1])
     with pytest.raises(ProgramError, match="cache"):
         stream.key_by(lambda v: v).cache()
-    with pytest.raises(ProgramError, match="belongs to an operator"):
+    with pytest.raises(ProgramError, match="is not an operator"):
         stream.union(env.from_collection([2])).cache()
     with pytest.raises(ProgramError, match="set_parallelism"):
         stream.cache().set_parallelism(3)

@@ -285,7 +285,7 @@ def test_keys_that_python_cannot_hash(env: StreamExecutionEnvironment, key_of: A
 
 def test_streams_of_two_environments_are_refused(env: StreamExecutionEnvironment) -> None:
     other = StreamExecutionEnvironment(Configuration())
-    with pytest.raises(ProgramError, match="Streams that are connected belong to one environment"):
+    with pytest.raises(ProgramError, match="The connected streams belong to different environments"):
         env.from_collection([1]).connect(other.from_collection([1]))
 
 
@@ -293,7 +293,7 @@ def test_streams_of_two_types_are_not_united(env: StreamExecutionEnvironment) ->
     numbers = env.from_collection([1], Types.LONG())
     texts = env.from_collection(["a"]).map(str, Types.STRING()).name("texts")
     with pytest.raises(
-        ProgramError, match=r"of one type(.|\n)*found: Long of '.*Source.*' and String of 'texts'"
+        ProgramError, match=r"of different types(.|\n)*found: Long of '.*Source.*' and String of 'texts'"
     ) as refused:
         numbers.union(texts)
     assert re.fullmatch(r"union, .*test_connected_streams\.py:\d+", str(refused.value.where))
@@ -322,7 +322,7 @@ def test_a_keyed_function_needs_two_keys(env: StreamExecutionEnvironment) -> Non
 def test_two_declared_types_of_keys_are_refused(env: StreamExecutionEnvironment) -> None:
     numbers = env.from_collection([1])
     both = numbers.key_by(lambda n: n, Types.LONG()).connect(numbers.key_by(lambda n: n))
-    with pytest.raises(ProgramError, match=r"of one type(.|\n)*found: LONG and pickle"):
+    with pytest.raises(ProgramError, match=r"have different types(.|\n)*found: LONG and pickle"):
         both.map(Tell())
 
 

@@ -214,7 +214,7 @@ def test_storage_and_slots() -> None:
         SlotSharingGroup.builder("g").set_task_off_heap_memory_mb(1).build()
     with pytest.raises(ProgramError, match="The task heap memory should be positive"):
         SlotSharingGroup.builder("g").set_task_heap_memory_mb(0)
-    with pytest.raises(ProgramError, match="more than 0 cores"):
+    with pytest.raises(ProgramError, match="cores of a slot sharing group is not positive"):
         SlotSharingGroup.builder("g").set_cpu_cores(0)
 
 
@@ -238,7 +238,7 @@ def test_a_program_has_its_operators_and_its_configuration(env: StreamExecutionE
 
 
 def test_a_program_without_operators_is_refused(env: StreamExecutionEnvironment, recorder: Any) -> None:
-    with pytest.raises(ProgramError, match="A job needs at least one operator"):
+    with pytest.raises(ProgramError, match="The job has no operator"):
         env.execute()
     env.from_collection([1]).print()
     env.execute()
@@ -299,9 +299,7 @@ def test_a_selector_that_cannot_be_pickled_names_the_operator_behind(env: Stream
 def test_uids_can_be_demanded(env: StreamExecutionEnvironment) -> None:
     env.get_config().disable_auto_generated_uids()
     env.from_collection([1]).uid("source").print().name("Out")
-    with pytest.raises(
-        ProgramError, match=r"operator 'Out'\n  found: no uid, and 'pipeline.auto-generate-uids' is false"
-    ):
+    with pytest.raises(ProgramError, match=r"operator 'Out'\n  found: 'pipeline.auto-generate-uids' is false"):
         env.execute()
 
 

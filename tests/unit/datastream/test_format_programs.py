@@ -95,7 +95,7 @@ def test_a_record_that_does_not_fit_the_file_names_operator_and_field(
     sink = FileSink.for_bulk_format(str(tmp_path / "out"), ParquetBulkWriters.for_row_type(NUMBER)).build()
     numbers(env, 5).map(lambda n: Row(n, n)).sink_to(sink).name("to Parquet")
     text = failure(env)
-    assert "A record must be of its declared type: field text is declared as STRING" in text
+    assert "A record is not of its declared type: field text is declared as STRING" in text
     assert "operator 'to Parquet', Parquet writer" in text
     assert parts(tmp_path / "out") == []
 
@@ -153,7 +153,7 @@ def test_integers_that_do_not_fit_are_refused_in_state(
 ) -> None:
     numbers(env, 5).key_by(lambda n: n).process(Puts(kind, number, declared)).name("puts").print()
     text = failure(env)
-    assert f"must {'be of its' if kind == 'a key' else 'fit the'} declared type" in text
+    assert ("is not of its" if kind == "a key" else "does not fit the") + " declared type" in text
     assert f"where: state '{kind}' of operator 'puts'" in text
     assert str(number) in text
 

@@ -68,7 +68,7 @@ def test_text_declared_as_long_fails_and_names_operator_record_type_and_cure(
         list(stream.execute_and_collect())
     cause = failed.value.__cause__
     assert isinstance(cause, ArgumentTypeError)
-    assert "A record must be of its declared type: the record is declared as LONG" in str(cause)
+    assert "A record is not of its declared type: the record is declared as LONG" in str(cause)
     assert cause.where is not None and cause.where.startswith("operator 'lines', added at ")
     assert cause.where.endswith("type_info Long")
     assert cause.found == "str '1': an integer is required; record '1'"

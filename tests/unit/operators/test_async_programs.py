@@ -294,7 +294,10 @@ def test_what_cannot_be_is_refused(tmp_path: Path, arguments: Any, message: str)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FixedDelayRetryStrategy(0, 10, None, None), "max_attempts of a FixedDelayRetryStrategy is above zero"),
+        (
+            lambda: FixedDelayRetryStrategy(0, 10, None, None),
+            "max_attempts of a FixedDelayRetryStrategy is not above zero",
+        ),
         (lambda: FixedDelayRetryStrategy(1, -1, None, None), "backoff_time_millis of a Fixed"),
         (lambda: ExponentialBackoffDelayRetryStrategy(1, 1, 1, 0, None, None), "multiplier of a Exponential"),
     ],
@@ -306,7 +309,7 @@ def test_strategies_that_cannot_be_are_refused(make: Any, message: str) -> None:
 
 def test_retries_need_a_timeout_and_a_strategy(tmp_path: Path) -> None:
     stream, wait = numbers(environment(tmp_path), 1), AsyncDataStream.ordered_wait_with_retry
-    with pytest.raises(ValueError, match="tried again needs a timeout"):
+    with pytest.raises(ValueError, match="Retries need a timeout"):
         wait(stream, Doubles(), Time.milliseconds(0), RETRIES[0])
     with pytest.raises(TypeError, match="takes an AsyncRetryStrategy"):
         wait(stream, Doubles(), Time.milliseconds(10), None)  # type: ignore[arg-type]

@@ -134,7 +134,7 @@ def test_damage_and_newer_formats_are_told_apart(files: Files) -> None:
             in_flight.read(files, file)
     newer = content.replace(b"TGINFLIGHT\x01", b"TGINFLIGHT\x02")
     handle = files.write("shared/newer", newer)
-    with pytest.raises(NewerFormatError, match="of a format this Tidegate reads"):
+    with pytest.raises(NewerFormatError, match="of a format that this Tidegate does not read"):
         in_flight.read(files, type(file)(handle.path, handle.size, handle.hash, "v", file.groups))
 
 
@@ -241,7 +241,7 @@ def test_a_partitioner_of_the_users_pins_its_records(files: Files) -> None:
     made.keep("edge", chunk(1), watermark=0)
     part = made.part("shared/a", "v", whole=False)
     assert redistribute([part, None], 2, MOST, "") == [part, None]
-    with pytest.raises(RestoreError, match="only be restored with the parallelism they were sent for") as caught:
+    with pytest.raises(RestoreError, match="forward, rescale or custom connections cannot follow") as caught:
         redistribute([part, None], 3, MOST, "")
     assert caught.value.found == "2 subtasks in the checkpoint, 3 now"
 

@@ -41,11 +41,11 @@ def one(_: Any) -> int:
     [
         (lambda numbers: numbers.map(nested).rebalance().map(one), "Records that travel to another subtask"),
         (lambda numbers: numbers.map(nested), "A collected record cannot be pickled"),
-        (lambda numbers: numbers.key_by(one).process(Keeps()), "A value must fit the declared type of its state"),
-        (lambda numbers: numbers.key_by(nested).process(Keeps()), "Equal keys must have equal bytes"),
+        (lambda numbers: numbers.key_by(one).process(Keeps()), "The value does not fit the declared type of its state"),
+        (lambda numbers: numbers.key_by(nested).process(Keeps()), "The key has no stable bytes"),
         (
             lambda numbers: numbers.get_execution_environment().from_collection([nested(1)]),
-            "What an operator runs must be picklable",
+            "An operator cannot be pickled",
         ),
     ],
 )

@@ -88,7 +88,7 @@ def test_columns_of_ints_obey_the_declared_type(tmp_path: Path) -> None:
 
 def test_a_key_that_is_not_of_its_type_fails_and_says_so(tmp_path: Path) -> None:
     stream = environment(tmp_path).from_collection([1, "x"]).key_by(lambda v: v, Types.LONG()).process(CountOfKey())
-    with pytest.raises(JobFailedError, match="A key must be of its declared type, LONG") as caught:
+    with pytest.raises(JobFailedError, match="The key is not of its declared type, LONG") as caught:
         list(stream.execute_and_collect())
     assert "partitioning of the output of operator" in str(caught.value)
     assert "str 'x': an integer is required" in str(caught.value)
@@ -103,7 +103,7 @@ def test_a_key_with_more_bits_than_its_type_is_refused(declared: Any, key: int, 
     """One by one, and as a column."""
     numbers = environment(tmp_path).from_collection([0] * count)
     stream = numbers.map(lambda v: v + key).key_by(lambda v: v, declared).process(CountOfKey())
-    with pytest.raises(JobFailedError, match=f"A key must be of its declared type, {declared.describe()}") as caught:
+    with pytest.raises(JobFailedError, match=f"The key is not of its declared type, {declared.describe()}") as caught:
         list(stream.execute_and_collect())
     assert str(key) in str(caught.value)
 
@@ -120,7 +120,7 @@ def test_a_record_on_its_way_that_is_not_of_its_type_fails_and_says_so(tmp_path:
     pairs = (
         environment(tmp_path).from_collection([1]).map(lambda v: [v, "a"], Types.TUPLE([Types.INT(), Types.STRING()]))
     )
-    with pytest.raises(JobFailedError, match="A record must be of its declared type: the record is declared") as caught:
+    with pytest.raises(JobFailedError, match="A record is not of its declared type: the record is declared") as caught:
         list(pairs.key_by(lambda pair: pair[0]).map(repr).execute_and_collect())
     assert "sent to operator 'Map'" in str(caught.value)
     assert "picklable" not in str(caught.value)

@@ -94,7 +94,7 @@ def test_the_short_way_is_taken_where_nothing_is_lost(values: list[Any], declare
 def test_records_of_another_type_than_declared_are_named(wrong: Any, declared: Any, place: str, found: str) -> None:
     with pytest.raises(UserCodeError) as caught:
         there_and_back([wrong], declared)
-    assert f"A record must be of its declared type: {place}" in caught.value.rule
+    assert f"A record is not of its declared type: {place}" in caught.value.rule
     assert found in str(caught.value.found)
     assert caught.value.where == f"records declared as {declared}, sent to next"
 

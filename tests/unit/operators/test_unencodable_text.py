@@ -83,7 +83,7 @@ def test_printing_shows_it(env: StreamExecutionEnvironment, capsys: pytest.Captu
 def test_a_state_of_texts(env: StreamExecutionEnvironment, kind: str) -> None:
     texts(env).key_by(lambda v: v).process(STATES[kind]).add_sink(lambda v: None)
     text = failure(env)
-    assert "A value must fit the declared type of its state, STRING." in text
+    assert "The value does not fit the declared type of its state, STRING." in text
     assert "state 's' of operator 'KEYED PROCESS'" in text
     assert "'bad \\ud800 text'" in text
 

@@ -96,7 +96,7 @@ def _no_faults() -> Any:
 def test_storage_that_cannot_be_written_fails_before_the_first_round(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file where the directory should be")
     job = Job(tmp_path)
-    with pytest.raises(ConfigurationError, match="The checkpoint directory must be writable") as refused:
+    with pytest.raises(ConfigurationError, match="The checkpoint directory is not writable") as refused:
         job.master.run()
     assert str(tmp_path / "checkpoints") in str(refused.value)
     assert refused.value.cure

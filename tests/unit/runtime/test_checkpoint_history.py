@@ -17,8 +17,7 @@ from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, RestoreError, StorageError
 from tidegate.base.files import Files
-from tidegate.checkpoint.figures import STEPS
-from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, read_history
+from tidegate.checkpoint.history import STEPS, CheckpointStatus, HistoryEntry, read_history
 from tidegate.cli.checkpoint_list import show
 from tidegate.connectors.values.data_generator import DataGeneratorSource
 from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource

@@ -20,7 +20,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import Cancel, TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.inbox import RoundEnded
+from tidegate.runtime.inbox import LaneName, WorkEnded
 from tidegate.runtime.master import JobMaster
 
 PATIENCE_S = 60
@@ -225,7 +225,7 @@ def test_no_round_begins_behind_a_cancellation(tmp_path: Path) -> None:
 
     def wait_behind(event: Any) -> None:
         post(event)
-        if isinstance(event, RoundEnded):
+        if isinstance(event, WorkEnded) and event.lane.name is LaneName.ROUNDS:
             idle.set()
         if isinstance(event, Cancel):
             assert engine.acted.wait(PATIENCE_S)

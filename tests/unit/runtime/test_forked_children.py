@@ -134,7 +134,7 @@ def test_a_child_that_touches_state_gets_an_error(tmp_path: Path, backend: str, 
     run(tmp_path, backend, forks)
     assert committed(tmp_path) == SUMS
     assert found[0].startswith(
-        "StateAccessError: State and timers can be used only by the process that runs the operator."
+        "StateAccessError: State or a timer is used outside of the process that runs the operator."
     )
     assert "where: state 'sum' of operator 'sums'" in found[0]
     assert "found: a child process that was forked while the operator ran" in found[0]

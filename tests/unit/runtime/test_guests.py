@@ -16,7 +16,11 @@ from tidegate.datastream.typed_functions import TypedMap
 from tidegate.operators.contracts.functions import is_notified
 from tidegate.operators.contracts.sink import Prepared, Sink, SinkWriter, WriterContext
 from tidegate.operators.contracts.specs import MapSpec
+from tidegate.operators.flow.rows import Ack
+from tidegate.runtime.commands import StopWithSavepoint
+from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
+from tidegate.runtime.phase import Telling
 from tidegate.runtime.statistics import Listener
 
 
@@ -92,6 +96,30 @@ class CannotBeTold(Told):
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         super().notify_checkpoint_complete(checkpoint_id)
         raise ValueError("too late")
+
+
+class AsksWhileTelling(SimulatedEngine):
+    """Somebody wants to stop the job with a savepoint while the round runs that only tells functions of the last checkpoint."""
+
+    master: JobMaster
+    asked: StopWithSavepoint | None = None
+    target = ""
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        if isinstance(self.master._attempt and self.master._attempt.phase, Telling):
+            self.asked = self.master.submit(StopWithSavepoint(self.target))
+        return super().run(plan)
+
+
+def test_a_stop_that_comes_with_the_last_round_is_refused_and_the_job_finishes(tmp_path: Path) -> None:
+    Told.told.clear()
+    job, engine = SmallJob(tmp_path, 1, 2, function=Told()), AsksWhileTelling(1)
+    engine.master = JobMaster(job.program(), engine, clock=ManualClock(), local_root=job.local)
+    engine.target = f"{tmp_path}/sp"
+    engine.master.run()
+    assert engine.asked is not None
+    assert "the attempt has ended" in str(engine.asked.answer.exception(1))
+    assert job.committed() == [1, 2]
 
 
 def test_the_last_checkpoint_is_told_too(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tidegate.runtime.commands import (
     TriggerSavepoint,
 )
 from tidegate.runtime.handle import StartedJob
+from tidegate.runtime.phase import WindingUp
 
 RECOVERY = "execution.state-recovery.path"
 FROM_ELSEWHERE: dict[str, Any] = {"tidegate.job-id": "other"}
@@ -126,7 +127,7 @@ def test_a_directory_that_cannot_be_written_changes_nothing(tmp_path: Path, comm
     (tmp_path / "file").write_text("not a directory")
     error = refusal(handle, command(f"{tmp_path}/file/below"))
     assert isinstance(error, StorageError)
-    assert error.rule == "Savepoint storage must be able to make directory."
+    assert error.rule == "Savepoint storage cannot make directory."
     committed_now(handle)
     assert job.committed() == list(range(10))
     stop(handle)
@@ -142,7 +143,7 @@ def test_no_space_for_the_savepoint_a_job_was_to_stop_with(tmp_path: Path, drain
 
     def full(name: str, where: dict[str, Any]) -> None:
         if name == "C11.copied":
-            raise StorageError("Savepoint storage must be able to write.", found="ENOSPC: No space left on device")
+            raise StorageError("Savepoint storage cannot write.", found="ENOSPC: No space left on device")
 
     faults.install(full)
     error = refusal(handle, StopWithSavepoint(f"{tmp_path}/sp", drain=drain))
@@ -277,7 +278,7 @@ def test_a_cancel_during_a_savepoint(tmp_path: Path) -> None:
     assert reached.wait(PATIENCE_S)
     handle.cancel()
     attempt: Any = handle._master._attempt
-    eventually(lambda: attempt._copies._dropping, "the attempt ends")
+    eventually(lambda: isinstance(attempt.phase, WindingUp), "the attempt ends")
     go_on.set()
     with pytest.raises(JobCancelledError):
         handle.result(PATIENCE_S)

@@ -243,7 +243,7 @@ def test_what_a_partitioner_spreads_is_in_flight_only_if_forced(tmp_path: Path) 
     assert not unaligned_of(aligned)
     forced = SlowJob(tmp_path / "forced", custom)
     crash_behind(forced, 3, **{"execution.checkpointing.unaligned.forced": True, "parallelism.default": 2})
-    with pytest.raises(RestoreError, match="only be restored with the parallelism they were sent for"):
+    with pytest.raises(RestoreError, match="forward, rescale or custom connections cannot follow"):
         forced.run(3, **UNALIGNED)
     forced.run(2, **UNALIGNED)
     assert forced.written() == aligned.written() == list(range(600))
@@ -263,7 +263,7 @@ def test_records_of_a_key_stay_in_order_over_a_rescale_behind_a_forward_connecti
     assert not unaligned_of(job)
     forced = SlowJob(tmp_path / "forced", forward)
     crash_behind(forced, 2, **{"execution.checkpointing.unaligned.forced": True})
-    with pytest.raises(RestoreError, match="only be restored with the parallelism they were sent for"):
+    with pytest.raises(RestoreError, match="forward, rescale or custom connections cannot follow"):
         forced.run(parallelism, **UNALIGNED)
     forced.run(**UNALIGNED)
     assert forced.written() == job.written() == list(range(600))

@@ -15,6 +15,7 @@ from tidegate.base.clock import ManualClock
 from tidegate.base.errors import UserCodeError
 from tidegate.common.job_status import JobStatus
 from tidegate.operators.flow.rows import Ack
+from tidegate.runtime import view
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.view import Outcome
@@ -135,3 +136,38 @@ def test_a_failed_checkpoint_says_why(tmp_path: Path) -> None:
     assert "ENOSPC" in str(first.message)
     assert list(first.passed_ms) == [1, 6]
     assert {c.status for c in rest} == {Outcome.COMPLETED}
+
+
+# -- stories -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_story_of_a_checkpoint_has_all_its_stages(tmp_path: Path) -> None:
+    master = master_of(SmallJob(tmp_path))
+    master.run()
+    story = master.story("checkpoint", 1)
+    assert [note.what for note in story] == ["Triggered", "Cut", "Stored", "Committed", "Subsumed"]
+    assert [note.at_ms for note in story] == sorted(note.at_ms for note in story)
+    assert {note.attempt for note in story} == {1}
+
+
+def test_the_story_of_a_round_says_what_it_carried_and_why_it_failed(tmp_path: Path) -> None:
+    FailsOnce.failures = 0
+    master = master_of(SmallJob(tmp_path, function=FailsOnce()), **RESTARTS)
+    master.run()
+    stories = [master.story("round", number) for number in range(1, master.view().rounds[-1].round + 1)]
+    assert all(story[0].what == "begun" and story[1].what in ("accepted", "failed") for story in stories)
+    [failed] = [note for story in stories for note in story if note.what == "failed"]
+    assert "seven" in failed.more
+    carried = [story[0].more for story in stories if story[0].more]
+    assert carried == [str(c.checkpoint_id) for c in master.view().checkpoints]
+
+
+def test_stories_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "_NOTES", 10)
+    master = master_of(SmallJob(tmp_path))
+    master.run()
+    remembered = [
+        note for number in range(100) for kind in ("checkpoint", "round") for note in master.story(kind, number)
+    ]
+    assert len(remembered) == 10
+    assert master.story("round", 1) == []

@@ -24,9 +24,8 @@ from tidegate.base.errors import (
     RestoreError,
 )
 from tidegate.base.files import Files
-from tidegate.base.hashing import is_strong
+from tidegate.base.hashing import SigningKey, is_strong
 from tidegate.base.pickling import allow_stored
-from tidegate.base.signing import SigningKey
 from tidegate.checkpoint.envelope import seal
 from tidegate.checkpoint.locate import locate
 from tidegate.checkpoint.metadata import MAGIC, SIGNED, VERSION, decode_metadata, encode_metadata

@@ -193,5 +193,5 @@ def test_unknown_operators_and_states_are_told_with_those_there_are() -> None:
     with pytest.raises(SnapshotError) as refused:
         reader.read("by text", "nothing")
     assert refused.value.found == "'nothing'; there are 'count', 'seen', 'some'"
-    with pytest.raises(SnapshotError, match="a name that no other has"):
+    with pytest.raises(SnapshotError, match="The snapshot has no such operator"):
         reader.operator("KEYED PROCESS")

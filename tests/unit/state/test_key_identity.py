@@ -297,10 +297,10 @@ def test_what_is_not_of_the_declared_type_is_refused(declared: Any, given: Any, 
         key_identity(declared)(given)
     text = str(caught.value)
     assert text.startswith(
-        f"A key must be of its declared type, {declared.describe()}.\n  found: {type(given).__name__} "
+        f"The key is not of its declared type, {declared.describe()}.\n  found: {type(given).__name__} "
     )
     assert reason in text
-    assert "cure: return such keys from the key selector, or declare what it returns as key_type" in text
+    assert "cure: return keys of that type from the key selector, or declare the type of its keys as key_type" in text
 
 
 def test_nans_of_a_declared_type_are_one_key_whatever_their_bits() -> None:

@@ -300,7 +300,7 @@ def test_a_value_of_another_type_names_the_state(subtask: Subtask, prefetch: boo
     subtask.begin().context.key = "a"
     with pytest.raises(StateFormatError) as caught:
         state.prefetch(["a"]) if prefetch else state.value()
-    assert str(caught.value).startswith("A stored value must be readable with the declared type, TUPLE<LONG>.")
+    assert str(caught.value).startswith("A stored value cannot be read with the declared type, TUPLE<LONG>.")
     assert "where: state 'sum' of operator 'totals'" in str(caught.value)
 
 
@@ -314,7 +314,7 @@ def test_a_key_of_another_subtask_is_our_bug(make_subtask: Make) -> None:
     half.begin().context.key = foreign
     states[0].prefetch([foreign])
     for call in (states[0].value, lambda: states[1].get(1)):
-        with pytest.raises(InternalError, match=r"A record must reach the subtask that owns its key group\."):
+        with pytest.raises(InternalError, match=r"A record is in a subtask that does not own its key group\."):
             call()
     states[0].update(1)
     with pytest.raises(InternalError, match="key groups 0-7"):
@@ -328,14 +328,12 @@ def test_the_same_name_gives_the_same_state(subtask: Subtask) -> None:
     with pytest.raises(StateAccessError) as caught:
         backend.state(ListStateDescriptor("v", Types.LONG()))
     text = str(caught.value)
-    assert text.startswith(
-        "A state name stands for one state: kind, types and time to live must be the same everywhere."
-    )
+    assert text.startswith("Two states with the same name differ in kind, types or time to live.")
     assert "kind='list'" in text
     assert "kind='value'" in text
     with pytest.raises(StateAccessError, match="type='STRING'"):
         backend.state(ValueStateDescriptor("v", Types.STRING()))
-    with pytest.raises(StateAccessError, match="A state is asked for with a state descriptor"):
+    with pytest.raises(StateAccessError, match="The argument is not a state descriptor"):
         backend.state("v")  # type: ignore[arg-type]
 
 

@@ -117,7 +117,7 @@ def test_a_forked_child_is_refused_instead_of_waiting_for_ever(tmp_path: Path, w
     with open(reading) as told:
         text = told.read()
     assert os.waitpid(child, 0)[1] == 0
-    assert text.startswith("StateAccessError: State and timers can be used only by the process that runs the operator.")
+    assert text.startswith("StateAccessError: State or a timer is used outside of the process that runs the operator.")
     assert f"process {child}, forked from process {os.getpid()}, which has opened RocksDB" in text
     assert "multiprocessing.get_context('spawn')" in text
     assert (tag_of(store), read_all(store.snapshot(), b"")) == ("one", dict([ENTRY]))
@@ -163,7 +163,7 @@ def test_who_finds_it_in_use_takes_another_and_leaves_nothing(tmp_path: Path) ->
 def test_a_store_is_not_written_while_it_is_read(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     store.snapshot()
-    with pytest.raises(InternalError, match="not written while a view of it is read"):
+    with pytest.raises(InternalError, match="is written while a snapshot of it is open"):
         store.apply("", [], "one")
 
 
@@ -181,7 +181,7 @@ def test_a_directory_that_cannot_be_written_is_told_with_the_option(tmp_path: Pa
     with pytest.raises(StorageError) as caught:
         store_at(tmp_path / "file" / "store").snapshot()
     text = str(caught.value)
-    assert text.startswith("The rocksdb state backend must be able to read and write its working directory.")
+    assert text.startswith("The rocksdb state backend cannot read or write its working directory.")
     assert f"where: {tmp_path / 'file' / 'store'}" in text
     assert "choose another directory with state.backend.rocksdb.localdir" in text
 
@@ -212,7 +212,7 @@ def test_a_disk_that_takes_no_more_is_told_and_costs_only_the_local_copy(tmp_pat
     run = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=True, timeout=240
     )
-    assert "The rocksdb state backend must be able to read and write its working directory." in run.stdout
+    assert "The rocksdb state backend cannot read or write its working directory." in run.stdout
     assert "File too large" in run.stdout
     store = store_at(tmp_path)
     snapshot = store.snapshot()
@@ -355,7 +355,7 @@ def test_a_merge_that_does_not_end_is_waited_for_up_to_a_bound(
         return clock.now - before
 
     assert [waited() for _ in range(5)] == [30, 60, 120, 240, 240]
-    assert "was broken off: the next round waits up to 60 s" in caplog.text
+    assert "was stopped: the next round waits up to 60 s" in caplog.text
     assert waited(hurry=True) == 0, "a round that has failed waits for none"
     running[0] = 0
     assert waited() == 0
@@ -507,5 +507,10 @@ def test_without_the_package_the_backend_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(stores, "_loaded", {})
     with pytest.raises(ConfigurationError) as caught:
         stores.opener("rocksdb")
-    assert str(caught.value).startswith("The rocksdb state backend needs the package rocksdict.")
-    assert "cure: pip install 'tidegate[rocksdb]', where the workers run too; or use hashmap" in str(caught.value)
+    assert str(caught.value).startswith(
+        "The package rocksdict, which the rocksdb state backend needs, is not installed."
+    )
+    assert (
+        "cure: run: pip install 'tidegate[rocksdb]', on this host and on the workers; or set state.backend.type to hashmap"
+        in str(caught.value)
+    )

@@ -578,7 +578,7 @@ def test_a_store_moved_all_the_time_is_an_error(subtask: Subtask) -> None:
             subtask.begin()
     finally:
         faults.install(None)
-    assert str(caught.value).startswith("A local store must not be rewritten by others all the time.")
+    assert str(caught.value).startswith("Another job attempt keeps rewriting the local store.")
     assert "10 times" in str(caught.value)
 
 
@@ -619,7 +619,7 @@ def test_a_missing_or_corrupt_file_is_an_error_and_no_state_is_used(subtask: Sub
     path.write_bytes(good[:-5])
     with pytest.raises(CorruptFileError, match=r"A file on checkpoint storage is not what was written\."):
         subtask.begin()
-    with pytest.raises(InternalError, match="State is read between begin and end of a round"):
+    with pytest.raises(InternalError, match="State is read outside of a round"):
         read(subtask.new_backend(), "a")
     path.write_bytes(good)
     assert subtask.round(lambda b: count(b, "a")) == [3]

@@ -139,7 +139,7 @@ class ByIdentity:
 def test_keys_without_stable_bytes_are_refused(key: Any, message: str) -> None:
     with pytest.raises(ArgumentTypeError) as caught:
         encode_key(key)
-    assert str(caught.value).startswith("Equal keys must have equal bytes in every process.")
+    assert str(caught.value).startswith("The key has no stable bytes: equal keys could differ between processes.")
     assert message in str(caught.value)
 
 
@@ -212,7 +212,7 @@ def test_values_of_another_type_are_refused(info: Any, value: Any, found: str) -
     with pytest.raises(StateFormatError) as caught:
         codec.encode_all([good, None, value, good])
     text = str(caught.value)
-    assert text.startswith(f"A value must fit the declared type of its state, {codec.describe}.")
+    assert text.startswith(f"The value does not fit the declared type of its state, {codec.describe}.")
     assert found.split(":")[0] in text
     assert "cure: declare a wider type: Types.BIG_INT() for ints over 64 bits" in text
 

@@ -47,17 +47,19 @@ def test_a_state_key_is_what_the_format_says() -> None:
 
 
 def test_long_namespaces_are_refused() -> None:
-    with pytest.raises(InternalError, match=r"A namespace takes up to 255 bytes\.\n  found: 256 bytes"):
+    with pytest.raises(InternalError, match=r"A namespace is longer than 255 bytes\.\n  found: 256 bytes"):
         layout.namespace_bytes(b"n" * 256)
 
 
 def test_long_state_names_are_refused() -> None:
-    with pytest.raises(ArgumentTypeError, match=r"A state name takes 1 to 255 bytes\.\n  found: 300 bytes"):
+    with pytest.raises(
+        ArgumentTypeError, match=r"The state name is empty or longer than 255 bytes\.\n  found: 300 bytes"
+    ):
         layout.state_prefixes("n" * 300, KeyGroupRange(0, 0), 1)
 
 
 def test_times_beyond_64_bits_are_refused() -> None:
     with pytest.raises(
-        StateFormatError, match=r"A timer's time must fit in 64 bits\.\n  found: 9223372036854775808\n  cure"
+        StateFormatError, match=r"The time of a timer does not fit in 64 bits\.\n  found: 9223372036854775808\n  cure"
     ):
         layout.time_bytes(2**63)

@@ -92,7 +92,7 @@ def test_jobs_of_one_id_with_other_directories_have_other_names() -> None:
 
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"The directory of local state must be writable and belong to this user\."):
+    with pytest.raises(StorageError, match="This user cannot make a private directory"):
         local_dir.store_path(str(tmp_path / "file"), "job", "op", 0)
 
 
@@ -114,9 +114,12 @@ def test_a_configured_directory_that_cannot_be_is_refused_before_the_start(tmp_p
     with pytest.raises(ConfigurationError) as caught:
         local_dir.choose_root(f"{tmp_path}/file{below}")
     text = str(caught.value)
-    assert text.startswith("The working directory of local state must be a directory this user may write to.")
+    assert text.startswith("This user cannot write to the working directory of local state.")
     assert f"where: {tmp_path}/file{below}\n  found: {tmp_path}/file is a file" in text
-    assert "cure: choose another with tidegate.state.local-dir, or state.backend.rocksdb.localdir for rocksdb" in text
+    assert (
+        "cure: set tidegate.state.local-dir, or state.backend.rocksdb.localdir for rocksdb, to another directory"
+        in text
+    )
 
 
 def test_a_configured_directory_that_is_missing_here_may_be_elsewhere(tmp_path: Path) -> None:

@@ -126,10 +126,10 @@ def test_a_clipped_read_of_a_large_file_touches_only_its_blocks(files: Files, mo
     assert sum(lengths) < ref.size / 5
 
 
-def _cutting(init: Any, cut_at: int) -> Any:
+def _cutting(init: Any, block_items: int) -> Any:
     def wrapped(self: SegmentWriter, *arguments: Any, **options: Any) -> None:
         init(self, *arguments, **options)
-        self._cut_at = cut_at
+        self._block_items = block_items
 
     return wrapped
 
@@ -198,7 +198,7 @@ def test_a_newer_format_is_refused_by_name(files: Files, tmp_path: Path) -> None
     newer = StateFile(handle.path, handle.size, handle.hash, "v1", ALL)
     with pytest.raises(StateFormatError) as caught:
         contents(files, newer)
-    assert "This version reads state files of the formats 1 and 2." in str(caught.value)
+    assert "The state file is of a format that this version does not read." in str(caught.value)
     assert "found: format 3" in str(caught.value)
 
 

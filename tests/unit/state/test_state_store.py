@@ -40,7 +40,7 @@ class TestEveryStore(StoreContract):
 def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(ConfigurationError) as caught:
         opener("disk")
-    assert "state.backend.type names a state backend there is" in str(caught.value)
+    assert "state.backend.type names an unknown state backend" in str(caught.value)
     assert "found: 'disk'\n  cure: use one of: hashmap, rocksdb" in str(caught.value)
 
 
@@ -108,7 +108,7 @@ except ConfigurationError as error:
 
 def test_a_map_beyond_the_limit_of_address_space_names_the_limit_and_the_cure(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path)], check=True, capture_output=True, text=True)
-    assert done.stdout.splitlines()[0] == "The map of a local store must fit in the address space of the worker."
+    assert done.stdout.splitlines()[0] == "The address space of the worker is too small for the map of a local store."
     assert "tidegate.state.map-size is 65536 mb, and of address space 8192 mb is the limit (ulimit -v)" in done.stdout
     assert "cure: raise the limit (ulimit -v unlimited), or set tidegate.state.map-size" in done.stdout
     assert "free space" not in done.stdout
@@ -141,7 +141,7 @@ def test_a_full_map_is_a_storage_error_that_names_the_option(tmp_path: Path) -> 
     batch = state_batch(*((b"\x00\x00%d" % number, b"v" * 1000) for number in range(2000)))
     with pytest.raises(StorageError) as caught:
         store.apply("", [batch], "one")
-    assert str(caught.value).startswith("The state of a subtask must fit in the map of its local store.")
+    assert str(caught.value).startswith("The state of a subtask exceeds the LMDB map size of its local store.")
     assert f"where: {tmp_path}" in str(caught.value)
     assert "cure: raise tidegate.state.map-size, or the parallelism" in str(caught.value)
     snapshot = store.snapshot()
@@ -150,9 +150,9 @@ def test_a_full_map_is_a_storage_error_that_names_the_option(tmp_path: Path) -> 
 
 def test_a_store_that_cannot_be_opened_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"not a database" * 1000)
-    with pytest.raises(StorageError, match=r"The local state store must be readable and writable\.") as caught:
+    with pytest.raises(StorageError, match=r"The local state store cannot be read or written\.") as caught:
         LmdbStore(str(tmp_path))
-    assert "remove the directory: it is rebuilt from the checkpoint files" in str(caught.value)
+    assert "delete the directory: it is rebuilt from the checkpoint files" in str(caught.value)
 
 
 def test_stores_whose_directory_is_gone_are_let_go(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_defaults_and_settings_of_the_configuration() -> None:
 
 
 def test_wrong_configurations_are_refused() -> None:
-    with pytest.raises(ProgramError, match=r"A time to live must be positive\.\n  found: 0 ms"):
+    with pytest.raises(ProgramError, match=r"The time to live is not positive\.\n  found: 0 ms"):
         StateTtlConfig.new_builder(0).build()
     with pytest.raises(ArgumentTypeError, match="StateTtlConfig takes a Duration"):
         StateTtlConfig.new_builder("1s").build()

@@ -90,7 +90,11 @@ def test_sizes_and_offsets(make: Any, message: str) -> None:
         (lambda k: k.window(TUMBLING).evictor("x"), ArgumentTypeError, "evictor takes an Evictor object"),
         (lambda k: k.window(TUMBLING).allowed_lateness(-1), ProgramError, "allowed lateness cannot be negative"),
         (lambda k: k.window(TUMBLING).side_output_late_data("x"), ArgumentTypeError, "takes an OutputTag"),
-        (lambda k: k.window(SESSIONS).aggregate(NoMerge()), ProgramError, "merge\\(\\) makes one accumulator of two"),
+        (
+            lambda k: k.window(SESSIONS).aggregate(NoMerge()),
+            ProgramError,
+            "AggregateFunction does not merge two accumulators",
+        ),
         (lambda k: k.window(TUMBLING).aggregate(NoMerge), ArgumentTypeError, "an AggregateFunction object"),
         (
             lambda k: k.window(TUMBLING).reduce(max, max),

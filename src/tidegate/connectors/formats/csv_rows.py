@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.common import scalar_conversion as scalars
-from tidegate.common.java_numbers import double_text, float_text
+from tidegate.common.scalar_conversion import double_text, float_text
 from tidegate.common.typeinfo import (
     INTEGER_BITS,
     DecimalTypeInfo,

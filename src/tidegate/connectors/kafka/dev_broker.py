@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tidegate.base import this_user
 from tidegate.base.errors import ConfigurationError, ServiceError
+from tidegate.base.private_dirs import own_place
 
 VERSION = "4.3.1"
 DEFAULT_PORT = 19092
@@ -52,7 +52,7 @@ Progress = Callable[[str], None]
 
 def home() -> Path:
     """The directory of jars and development brokers, below the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or this_user.own_place() / ".cache", "tidegate")
+    return Path(os.environ.get("XDG_CACHE_HOME") or own_place() / ".cache", "tidegate")
 
 
 def fetch_jars(say: Progress = lambda _: None) -> Path:

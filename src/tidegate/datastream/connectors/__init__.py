@@ -1,6 +1,6 @@
-"""All connectors, by one import path: PyFlink's, and those that Tidegate has besides.
+"""All connectors, by one import path: PyFlink's, and Tidegate's own.
 
-Connectors that need a library of an extra are imported when their name is asked for. If the library is missing, the import of that
+Connectors that need a library of an extra are imported when their name is used. If the library is missing, the import of that
 name raises an error that names the extra; the other connectors are not affected.
 """
 
@@ -66,7 +66,7 @@ _LATER = {
     "PostgreSqlSink": ("tidegate.datastream.connectors.postgresql", "postgresql", ("psycopg",)),
     "RedisSink": ("tidegate.connectors.redis.sink", "redis", ("redis",)),
 }
-"""Name -> its module, the extra it needs, and the libraries that the extra brings."""
+"""Name -> its module, the extra it needs, and the libraries of the extra."""
 
 __all__ = [
     "BucketAssigner",

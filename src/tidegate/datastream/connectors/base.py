@@ -1,4 +1,4 @@
-"""What all connectors share."""
+"""The base of all connectors."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -29,16 +29,16 @@ __all__ = [
 
 
 class StreamTransformer(ABC):
-    """Changes a stream before a sink takes it."""
+    """Transforms a stream before its sink."""
 
     @abstractmethod
     def apply(self, ds: Any) -> Any:
-        """The stream the sink reads, made from ``ds``. Called once, when the program is built."""
+        """Return the stream for the sink, made from ``ds``. Called once, when the program is built."""
 
 
 class SupportsPreprocessing(ABC):
-    """A sink with steps of its own in front of it: ``sink_to`` applies the transformer first."""
+    """A sink with its own steps before it: ``sink_to`` applies the transformer first."""
 
     @abstractmethod
     def get_transformer(self) -> StreamTransformer | None:
-        """None: the sink takes the stream as it is."""
+        """Return the transformer; None: the sink takes the stream unchanged."""

@@ -55,7 +55,11 @@ def tagging_operators(graph: JobGraph) -> frozenset[int]:
     _exists.cache_clear()
     nodes = [node for chain in graph.chains for node in chain.head.walk()]
     able = [node for node in nodes if node.operator.spec.emits_tagged]
-    others = [node.operator for node in nodes if node.operator.spec.callables and not node.operator.spec.emits_tagged]
+    others = [
+        node.operator
+        for node in nodes
+        if node.operator.spec.user_function is not None and not node.operator.spec.emits_tagged
+    ]
     handed_on = bool(able) and (any(map(_can_tag, others)) or any(map(_has_tags, sources_of(graph))))
     return frozenset(n.operator.id for n in able if handed_on or _is_read(n) or _can_tag(n.operator))
 

@@ -57,7 +57,7 @@ def test_waiting_on_a_manual_clock_lets_time_pass_until_the_event() -> None:
 
 
 def test_waiting_for_ever_for_nothing_is_found_out() -> None:
-    with pytest.raises(AssertionError, match="nothing is planned"):
+    with pytest.raises(AssertionError, match="no planned call can set the event"):
         ManualClock().wait(threading.Event(), FOREVER)
 
 

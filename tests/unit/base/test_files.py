@@ -130,7 +130,7 @@ def test_messages_say_whose_files_they_are(tmp_path: Path, fail_at: Callable[...
     with pytest.raises(CorruptFileError, match=r"A file on the directory of a file sink") as missing:
         files.open_stream("a")
     assert fail_at("storage.write", OSError(errno.ENOSPC, "no")) == []
-    with pytest.raises(StorageError, match=r"The directory of a file sink must be able to write\.") as full:
+    with pytest.raises(StorageError, match=r"The directory of a file sink cannot write\.") as full:
         files.create_stream("a")
     for error in (missing, full):
         assert "checkpoint" not in str(error.value)
@@ -138,7 +138,7 @@ def test_messages_say_whose_files_they_are(tmp_path: Path, fail_at: Callable[...
 
 def test_write_refuses_an_existing_file(files: Files) -> None:
     files.write("a", b"1")
-    with pytest.raises(StorageError, match="must be able to write"):
+    with pytest.raises(StorageError, match="cannot write"):
         files.write("a", b"2")
     assert files.read_bytes("a") == b"1"
 
@@ -169,7 +169,7 @@ def test_rename_refuses_to_overwrite(files: Files) -> None:
 
 
 def test_rename_of_a_missing_file_is_an_error(files: Files) -> None:
-    with pytest.raises(StorageError, match="must be able to rename"):
+    with pytest.raises(StorageError, match="cannot rename"):
         files.rename("a", "b")
 
 
@@ -222,7 +222,7 @@ def test_short_flipped_or_longer_file_names_expected_and_found(files: Files, dam
 
 def test_paths_stay_below_the_root(files: Files) -> None:
     for path in ("../x", "a/../../x", "/etc/passwd"):
-        with pytest.raises(InternalError, match="stays below its root"):
+        with pytest.raises(InternalError, match="leads out of its root"):
             files.delete(path)
 
 
@@ -336,9 +336,9 @@ def test_check_writable_without_permission(local: Files, fail_at: Callable[..., 
 
 
 def test_unknown_protocol_and_empty_root() -> None:
-    with pytest.raises(ConfigurationError, match="must be known to fsspec"):
+    with pytest.raises(ConfigurationError, match="No installed package serves"):
         Files("nosuch://bucket/dir")
-    with pytest.raises(ConfigurationError, match="must have a name"):
+    with pytest.raises(ConfigurationError, match="has no name"):
         Files(" ")
 
 
@@ -358,8 +358,8 @@ def test_hdfs_without_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hdfs_native", None)
     with pytest.raises(ConfigurationError) as error:
         Files("hdfs://somewhere:8020/checkpoints")
-    assert error.value.rule == "HDFS is reached through the package hdfs-native."
-    assert error.value.cure == "pip install 'tidegate[hdfs]', here and on the workers"
+    assert error.value.rule == "The package hdfs-native, which HDFS needs, is not installed."
+    assert error.value.cure == "run: pip install 'tidegate[hdfs]', on this host and on the workers"
 
 
 def test_what_a_server_in_java_says_is_shown_without_its_stack(fail_at: Any, local: Files) -> None:

@@ -99,7 +99,7 @@ def test_a_name_that_is_taken_gives_a_random_one_that_is_found_again(
     assert home.startswith(f"{own}-") and mode(home) == 0o700
     assert private_home(str(tmp_path)) == home
     assert existing_homes(str(tmp_path)) == [home]
-    assert f"{own} is not used, {home} is:" in caplog.text
+    assert f"{own} is not used:" in caplog.text and f"{home} is used instead" in caplog.text
     assert f"Remove {own} if it should not be there" in caplog.text
 
 
@@ -108,14 +108,14 @@ def test_a_root_that_cannot_be_written_is_named_with_its_cure(tmp_path: Path) ->
     with pytest.raises(StorageError) as caught:
         private_home(f"{tmp_path}/file")
     assert caught.value.where == f"{tmp_path}/file/tidegate-local-{os.geteuid()}"
-    assert f"instead of {tmp_path}/file: tidegate.state.local-dir" in str(caught.value)
+    assert f"instead of {tmp_path}/file, set tidegate.state.local-dir" in str(caught.value)
 
 
 def test_a_file_system_without_modes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private_dirs, "_OTHERS_WRITE", 0o700)  # as where every directory is everybody's
     with pytest.raises(ConfigurationError) as caught:
         private_home(str(tmp_path))
-    assert str(caught.value).startswith("A working directory must be in a place where no other user can replace it.")
+    assert str(caught.value).startswith("Another user could replace the working directory.")
     assert "others may write there (mode 700)" in str(caught.value)
     assert os.listdir(tmp_path) == [f"tidegate-local-{os.geteuid()}"], "no more names with every try"
 

@@ -71,10 +71,10 @@ def test_a_sweep_between_making_and_locking_costs_one_name(tmp_path: Path, monke
 
 def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="must be writable and support file locks") as caught:
+    with pytest.raises(StorageError, match="is not writable, or has no file locks") as caught:
         HeldDirectory(f"{tmp_path}/file")
     assert caught.value.where == f"{tmp_path}/file"
-    assert caught.value.cure == "choose another directory with tidegate.state.local-dir"
+    assert caught.value.cure == "set tidegate.state.local-dir to another directory"
 
 
 def test_a_sweep_leaves_what_is_no_directory(tmp_path: Path) -> None:

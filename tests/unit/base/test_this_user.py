@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.base import this_user
 from tidegate.base.errors import ConfigurationError
 from tidegate.base.files import Files
+from tidegate.base.private_dirs import has_account, user_name
 from tidegate.control.home import home
 
 
@@ -39,7 +39,7 @@ def _homeless(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, t
 def test_registry_is_in_a_directory_of_the_user_among_temporary_files(tmp_path: Path) -> None:
     assert home() == tmp_path / f"tidegate-home-{os.geteuid()}" / ".tidegate"
     assert (tmp_path / f"tidegate-home-{os.geteuid()}").stat().st_mode & 0o777 == 0o700
-    assert this_user.name() == str(os.geteuid()) and not this_user.has_account()
+    assert user_name() == str(os.geteuid()) and not has_account()
 
 
 @pytest.mark.usefixtures("_homeless")
@@ -53,13 +53,13 @@ def test_directory_that_another_user_may_have_made_is_refused(tmp_path: Path, ta
         place.mkdir()
         place.chmod(0o777)
     with pytest.raises(
-        ConfigurationError, match=r"needs a directory of their own\n  where: .*\n  found: owner .*\n  cure: set HOME"
+        ConfigurationError, match=r"is not the user's alone\n  where: .*\n  found: owner .*\n  cure: set HOME"
     ):
         home()
 
 
 def test_tilde_without_a_home_directory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigurationError, match="'~' stands for a home directory"):
+    with pytest.raises(ConfigurationError, match="The home directory that '~' stands for is unknown"):
         Files("~no-such-user-of-ours/checkpoints")
 
 

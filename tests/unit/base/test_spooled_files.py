@@ -55,7 +55,7 @@ def test_an_upload_stores_what_is_asked_for(spooled: SpooledFiles, storage: File
     spooled.delete("shared/a")
     spooled.delete("shared/b")
     assert (storage.list(), here.list()) == ([], [])
-    with pytest.raises(StorageError, match="waits on this host for its checkpoint"):
+    with pytest.raises(StorageError, match="missing or damaged on this host"):
         spooled.read(second)
 
 
@@ -134,7 +134,7 @@ def test_a_file_damaged_here_is_never_stored(spooled: SpooledFiles, storage: Fil
     Path(spooled.spool.location("shared/a")).write_bytes(b"y" * size)
     with pytest.raises(StorageError) as error:
         spooled.upload([handle])
-    assert error.value.found == f"it is damaged, and not at {storage.location('shared/a')}"
+    assert error.value.found == f"it is damaged; nothing at {storage.location('shared/a')}"
     assert not isinstance(error.value, CorruptFileError)
     assert storage.list() == []
 
@@ -193,5 +193,5 @@ def test_what_is_lost_is_never_taken_for_stored(spooled: SpooledFiles, storage: 
     ):
         with pytest.raises(StorageError) as error:
             act()
-        assert error.value.rule == "A state file is on storage, or waits on this host for its checkpoint."
-        assert error.value.found == f"it is not there, and not at {storage.location('shared/a')}"
+        assert error.value.rule == "A state file is missing or damaged on this host, and is not on storage either."
+        assert error.value.found == f"it is not there; nothing at {storage.location('shared/a')}"

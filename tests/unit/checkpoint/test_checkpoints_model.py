@@ -1,4 +1,4 @@
-"""Triggers, acks, declines, expiry, failing storage, crashes in any order: the coordinator and its store against a plain model."""
+"""Triggers, acks, declines, expiry, failing storage, crashes in any order: the checkpoints of an attempt against a plain model."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.unit.checkpoint.attempt_model import complete
+from tests.unit.checkpoint.attempt_model import complete, end, new_checkpoints
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError
 from tidegate.base.files import Files
+from tidegate.checkpoint.checkpoint import Checkpoint, CheckpointFailureReason
 from tidegate.checkpoint.completed import CompletedCheckpoints
-from tidegate.checkpoint.coordinator import CheckpointCoordinator
-from tidegate.checkpoint.failures import CheckpointFailureReason
-from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus
+from tidegate.checkpoint.history import CheckpointStatus
 from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.metadata import OperatorState
-from tidegate.checkpoint.pending import Acknowledgement, PendingCheckpoint
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import decide
 from tidegate.state.refs import KeyGroupRange, StateFile
@@ -50,14 +48,14 @@ KINDS = [
 class UnderWay:
     """What the model knows of a checkpoint that has not ended."""
 
-    pending: PendingCheckpoint
+    pending: Checkpoint
     deadline: int
     files: frozenset[str] = frozenset()
     acked: set[tuple[str, int]] = field(default_factory=set)
 
 
-class CoordinatorModel(RuleBasedStateMachine):
-    """The model is a few lists; after every step storage, history and the answers of the coordinator must agree with them."""
+class CheckpointsModel(RuleBasedStateMachine):
+    """The model is a few lists; after every step storage, history and the answers must agree with them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +65,7 @@ class CoordinatorModel(RuleBasedStateMachine):
         self.state: frozenset[str] = frozenset()  # files of the running state
         self.last_id = self.failures = self.room_used = 0
         self.under_way: dict[int, UnderWay] = {}
-        self.over: list[PendingCheckpoint] = []
+        self.over: list[Checkpoint] = []
         self.completed: list[tuple[int, frozenset[str]]] = []
         self.ended: dict[int, str] = {}
         self.stored: dict[int, str] = {}  # of it, in the history on storage
@@ -89,10 +87,7 @@ class CoordinatorModel(RuleBasedStateMachine):
         store = CompletedCheckpoints(self.files, lease, RETAINED)
         self.state = self.completed[-1][1] if self.completed else frozenset()
         store.sweep(self.state)
-        self.coordinator = CheckpointCoordinator(
-            job_name="model", policy=POLICY, lease=lease, completed=store,
-            history=CheckpointHistory(self.files), clock=self.clock,
-        )  # fmt: skip
+        self.checkpoints = new_checkpoints(lease, store, POLICY, self.clock)
         kept = [number for number, _ in self.completed]
         self.ended = dict(self.stored)  # what was only remembered is forgotten
         for number in range(max(self.ended, default=0) + 1, lease.live.first_id):
@@ -137,9 +132,9 @@ class CoordinatorModel(RuleBasedStateMachine):
         self.state = frozenset({path}) if merge else self.state | {path}
 
     def _trigger(self, _: None, data: st.DataObject) -> None:
-        assert self.coordinator.is_full == (self.room_used >= CONCURRENT)
+        assert self.checkpoints.is_full == (self.room_used >= CONCURRENT)
         if self.room_used < CONCURRENT:
-            pending = self.coordinator.trigger(SUBTASKS)
+            pending = self.checkpoints.trigger(SUBTASKS)
             assert pending is not None and pending.checkpoint_id == self.last_id + 1
             self.last_id = self.id_on_storage = pending.checkpoint_id
             self.room_used += 1
@@ -155,29 +150,26 @@ class CoordinatorModel(RuleBasedStateMachine):
 
     def _trigger_in_vain(self) -> None:
         with failing("storage.replace"):
-            assert self.coordinator.trigger(SUBTASKS) is None
+            assert self.checkpoints.trigger(SUBTASKS) is None
 
     def _acknowledge(self, number: int, data: st.DataObject) -> None:
         one, subtask = self.under_way[number], data.draw(st.sampled_from([*SUBTASKS, ("unknown", 0)]))
         found = one.pending.acknowledge(*subtask)
-        if subtask not in SUBTASKS:
-            assert found is Acknowledgement.UNKNOWN
-        else:
-            assert found is (Acknowledgement.DUPLICATE if subtask in one.acked else Acknowledgement.ACCEPTED)
-            one.acked.add(subtask)
+        assert found == (subtask in SUBTASKS and subtask not in one.acked), "unknown ones and duplicates do not count"
+        one.acked |= {subtask} & set(SUBTASKS)
         assert one.pending.is_acknowledged == (one.acked == set(SUBTASKS))
 
     def _acknowledge_all(self, number: int, data: st.DataObject) -> None:
         one = self.under_way[number]
         for subtask in set(SUBTASKS) - one.acked:
-            assert one.pending.acknowledge(*subtask) is Acknowledgement.ACCEPTED
+            assert one.pending.acknowledge(*subtask)
         one.acked = set(SUBTASKS)
 
     def _too_late(self, index: int, data: st.DataObject) -> None:
         late = self.over[index]
-        if late.over:  # one of a driver that died was never ended by anybody
-            assert late.acknowledge(*SUBTASKS[0]) is Acknowledgement.TOO_LATE
-            self.coordinator.abort(late, CheckpointFailureReason.DECLINED, "again")  # counts once
+        if not late.is_pending:  # one of a driver that died was never ended by anybody
+            assert not late.acknowledge(*SUBTASKS[0]), "too late"
+            self.checkpoints.abort(late, CheckpointFailureReason.DECLINED, "again")  # counts once
 
     def _give_up(self, number: int, data: st.DataObject) -> None:
         self._abort(number, data.draw(st.sampled_from(["DECLINED", "ROUND_FAILED", "STATE_TOO_LARGE"])))
@@ -188,9 +180,9 @@ class CoordinatorModel(RuleBasedStateMachine):
         self.ended[number] = reason
         kind = CheckpointFailureReason[reason]
         if kind.counts:
-            return self._counts(lambda: self.coordinator.abort(one.pending, kind, "model"))
+            return self._counts(lambda: self.checkpoints.abort(one.pending, kind, "model"))
         self.room_used -= 1
-        self.coordinator.abort(one.pending, kind, "model")
+        self.checkpoints.abort(one.pending, kind, "model")
 
     def _time(self, _: None, data: st.DataObject) -> None:
         self.clock.advance(data.draw(st.sampled_from([1, TIMEOUT // 2, TIMEOUT])))
@@ -198,7 +190,7 @@ class CoordinatorModel(RuleBasedStateMachine):
             if number not in self.under_way:
                 continue  # the job has failed meanwhile
             expired = self.clock.now_ms() >= one.deadline
-            assert self.coordinator.is_expired(one.pending) == expired
+            assert one.pending.is_expired(self.clock.monotonic() * 1000) == expired
             if expired:
                 self._abort(number, "EXPIRED")
 
@@ -208,7 +200,7 @@ class CoordinatorModel(RuleBasedStateMachine):
         self.ended[number] = "STORAGE_FAILED"
         self._counts(lambda: self._store_in_vain(one.pending))
 
-    def _store_in_vain(self, pending: PendingCheckpoint) -> None:
+    def _store_in_vain(self, pending: Checkpoint) -> None:
         with failing("storage.publish"):
             assert self._store(pending) is None
 
@@ -221,18 +213,15 @@ class CoordinatorModel(RuleBasedStateMachine):
             self.room_used -= 1
         self.failures = 0
         self.completed = [*self.completed, (number, self.state)][-RETAINED:]
-        self.coordinator.committed(one.pending)
-        self.coordinator.completed.subsume(self.state, self.released)
-        self.coordinator.write_history()
+        end(self.checkpoints, one.pending, lambda: self.checkpoints.steps.completed.subsume(self.state, self.released))
         self.stored, self.released = dict(self.ended), frozenset()
-        self.coordinator.through(one.pending)
         self.check_files()
 
-    def _store(self, pending: PendingCheckpoint) -> Any:
+    def _store(self, pending: Checkpoint) -> Any:
         refs = tuple(StateFile(path, len(path), "", path, GROUPS) for path in sorted(self.state))
         snapshot = OperatorSnapshot({KEYED: KeyedPart(GROUPS, refs)})
         held = OperatorState(uid_hash="a", name="a", parallelism=1, max_parallelism=128, subtasks=[snapshot])
-        return complete(self.coordinator, pending, [held], round=pending.checkpoint_id)
+        return complete(self.checkpoints, pending, [held], round=pending.checkpoint_id)
 
     def _die(self, _: None, data: st.DataObject) -> None:
         self._start()
@@ -251,13 +240,13 @@ class CoordinatorModel(RuleBasedStateMachine):
 
     @invariant()
     def room_is_what_is_not_under_way(self) -> None:
-        assert self.coordinator.is_full == (self.room_used >= CONCURRENT)
+        assert self.checkpoints.is_full == (self.room_used >= CONCURRENT)
 
     @invariant()
     def the_history_tells_how_each_ended(self) -> None:
         told = {
             entry.checkpoint_id: "completed" if entry.status is CheckpointStatus.COMPLETED else entry.reason
-            for entry in self.coordinator.history.entries
+            for entry in self.checkpoints.history.entries
         }
         assert told == self.ended
 
@@ -284,7 +273,7 @@ class failing:
         faults.install(None)
 
 
-TestCoordinatorModel = CoordinatorModel.TestCase
-TestCoordinatorModel.settings = settings(
+TestCheckpointsModel = CheckpointsModel.TestCase
+TestCheckpointsModel.settings = settings(
     max_examples=30, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )

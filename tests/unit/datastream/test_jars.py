@@ -9,8 +9,8 @@ import pytest
 from tests.programs import configuration_of
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.common import Configuration
-from tidegate.common.jars import counterpart
 from tidegate.datastream import StreamExecutionEnvironment
+from tidegate.datastream.program import counterpart
 
 KAFKA = "file:///opt/flink-sql-connector-kafka-3.0.2-1.18.jar"
 OTHER = "file:///opt/my-udfs.jar"

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidegate.base import library_logs
-from tidegate.base.library_logs import LIBRARIES, quiet_libraries
+from tidegate.base import process
+from tidegate.base.process import LIBRARIES, quiet_libraries
 
 
 @pytest.fixture
 def levels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process in which nothing has set any."""
     before = {name: logging.getLogger(name).level for name in LIBRARIES}
-    monkeypatch.setattr(library_logs, "_ours", set())
+    monkeypatch.setattr(process, "_ours", set())
     for name in LIBRARIES:
         logging.getLogger(name).setLevel(logging.NOTSET)
     yield

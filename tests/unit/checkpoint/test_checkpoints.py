@@ -1,4 +1,4 @@
-"""The coordinator and the small classes it asks: policy, trigger, failures, pending, history."""
+"""The checkpoints of an attempt and the small classes they ask: policy, trigger, failures, checkpoint, history."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.unit.checkpoint.attempt_model import complete
+from tests.unit.checkpoint.attempt_model import complete, end, new_checkpoints
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, ConfigurationError, CorruptFileError, FencedError, InternalError
 from tidegate.base.files import Files
+from tidegate.checkpoint.checkpoint import Checkpoint, CheckpointFailureReason, Failed, Subsumed
 from tidegate.checkpoint.completed import CompletedCheckpoints
-from tidegate.checkpoint.coordinator import CheckpointCoordinator
-from tidegate.checkpoint.failures import CheckpointFailureReason, FailureCounter
-from tidegate.checkpoint.figures import OperatorFigures
-from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus, HistoryEntry, read_history
+from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus, HistoryEntry, OperatorFigures, read_history
 from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.pending import Acknowledgement, PendingCheckpoint
-from tidegate.checkpoint.policy import CheckpointPolicy, Retention
-from tidegate.checkpoint.trigger import CheckpointTrigger
+from tidegate.checkpoint.policy import CheckpointPolicy, CheckpointTrigger, FailureCounter, Retention
 
 PREFIX = "execution.checkpointing."
 
@@ -127,38 +123,41 @@ def test_more_failures_in_a_row_than_tolerated() -> None:
     assert caught.value.restart_helps
 
 
-# -- pending --
+# -- checkpoint --
 
 
-def pending_of(*subtasks: tuple[str, int]) -> PendingCheckpoint:
-    return PendingCheckpoint(1, trigger_ms=0, deadline=100, expected=frozenset(subtasks))
+def pending_of(*subtasks: tuple[str, int]) -> Checkpoint:
+    return Checkpoint(1, token=1, trigger_ms=0, began=0, deadline=100, expected=frozenset(subtasks))
 
 
 def test_complete_only_when_every_subtask_has_acknowledged() -> None:
     pending = pending_of(("a", 0), ("a", 1))
-    assert (
-        pending.acknowledge("a", 0, OperatorFigures(name="A", snapshot_ms=3, in_flight_bytes=5))
-        is Acknowledgement.ACCEPTED
-    )
-    assert pending.acknowledge("a", 0) is Acknowledgement.DUPLICATE
-    assert pending.acknowledge("b", 0) is Acknowledgement.UNKNOWN
+    assert pending.acknowledge("a", 0, OperatorFigures(name="A", snapshot_ms=3, in_flight_bytes=5))
+    assert not pending.acknowledge("a", 0), "a duplicate"
+    assert not pending.acknowledge("b", 0), "unknown"
     assert not pending.is_acknowledged
-    assert pending.missing == [("a", 1)]
-    assert (
-        pending.acknowledge("a", 1, OperatorFigures(name="A", snapshot_ms=2, in_flight_bytes=6))
-        is Acknowledgement.ACCEPTED
-    )
+    assert pending.missing == {("a", 1)}
+    assert pending.acknowledge("a", 1, OperatorFigures(name="A", snapshot_ms=2, in_flight_bytes=6))
     assert pending.is_acknowledged
-    assert pending.figures.operators == {"a": OperatorFigures(name="A", snapshot_ms=3, in_flight_bytes=11)}
+    assert pending.operators == {"a": OperatorFigures(name="A", snapshot_ms=3, in_flight_bytes=11)}
 
 
 def test_expiry() -> None:
     pending = pending_of(("a", 0))
     assert not pending.is_expired(99)
     assert pending.is_expired(100)
-    pending.over = True
+    pending.reach(Failed(CheckpointFailureReason.DECLINED), 5)
     assert not pending.is_expired(100)
-    assert pending.acknowledge("a", 0) is Acknowledgement.TOO_LATE
+    assert not pending.acknowledge("a", 0), "too late"
+
+
+def test_a_stage_that_is_not_the_next_one_is_a_bug() -> None:
+    pending = pending_of()
+    with pytest.raises(InternalError, match="from Triggered to Subsumed"):
+        pending.reach(Subsumed(), 5)
+    pending.reach(Failed(CheckpointFailureReason.DECLINED), 5)
+    with pytest.raises(InternalError, match="from Failed to Failed"):
+        pending.reach(Failed(CheckpointFailureReason.EXPIRED), 6)
 
 
 # -- history --
@@ -198,28 +197,23 @@ def test_history_that_cannot_be_written_never_blocks_a_job(files: Files) -> None
     assert history.entries == [entry(1)]
 
 
-# -- coordinator --
+# -- the checkpoints of an attempt --
 
 
 class Bench:
-    """A coordinator on a real directory, as a master has it."""
+    """On a real directory, as a master has it."""
 
     def __init__(self, files: Files, policy: CheckpointPolicy | None = None) -> None:
         self.files, self.clock = files, ManualClock()
         self.lease = acquire(files, self.clock, job_id="job", liveness=lambda owner: False)
         lineage = read_lineage(files, below=self.lease.token)
         self.lease.record_restored(lineage.latest, lineage.retained, [])
-        self.coordinator = CheckpointCoordinator(
-            job_name="bench",
-            policy=policy or CheckpointPolicy(100, timeout_ms=1000),
-            lease=self.lease,
-            completed=CompletedCheckpoints(files, self.lease, retained=1),
-            history=CheckpointHistory(files),
-            clock=self.clock,
-        )
+        policy = policy or CheckpointPolicy(100, timeout_ms=1000)
+        completed = CompletedCheckpoints(files, self.lease, retained=1)
+        self.checkpoints = new_checkpoints(self.lease, completed, policy, self.clock, job_name="bench")
 
-    def trigger(self) -> PendingCheckpoint:
-        pending = self.coordinator.trigger([("a", 0)])
+    def trigger(self) -> Checkpoint:
+        pending = self.checkpoints.trigger([("a", 0)])
         assert pending is not None
         return pending
 
@@ -227,11 +221,9 @@ class Bench:
         pending = self.trigger()
         self.clock.advance(7)
         pending.acknowledge("a", 0, OperatorFigures(name="A", snapshot_ms=4))
-        done = complete(self.coordinator, pending, [], round=5)
+        done = complete(self.checkpoints, pending, [], round=5)
         assert done is not None
-        self.coordinator.committed(pending)
-        self.coordinator.write_history()
-        self.coordinator.through(pending)
+        end(self.checkpoints, pending)
         return done.checkpoint_id
 
 
@@ -242,12 +234,12 @@ def bench(files: Files) -> Bench:
 
 def test_a_checkpoint_from_trigger_to_subsume(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    assert not bench.coordinator.due()
+    assert not bench.checkpoints.due()
     bench.clock.advance(100)
-    assert bench.coordinator.due()
+    assert bench.checkpoints.due()
     assert bench.checkpoint() == 1
     assert bench.checkpoint() == 2
-    bench.coordinator.completed.subsume(in_use=[])
+    bench.checkpoints.steps.completed.subsume(in_use=[])
     assert bench.files.list_names() == ["chk-2", "history.json", "lease"]
     assert "job job: checkpoint 2: step 1 triggered" in caplog.text
     assert "job job: checkpoint 2: step 7 complete, round 5" in caplog.text
@@ -261,15 +253,15 @@ def test_a_checkpoint_from_trigger_to_subsume(bench: Bench, caplog: pytest.LogCa
 def test_completing_too_early_is_a_bug(bench: Bench) -> None:
     pending = bench.trigger()
     with pytest.raises(InternalError, match=r"missing \[\('a', 0\)\]"):
-        complete(bench.coordinator, pending, [], round=1)
+        complete(bench.checkpoints, pending, [], round=1)
 
 
 def test_abort_is_in_the_history_with_its_reason(bench: Bench) -> None:
     pending = bench.trigger()
     with pytest.raises(CheckpointError, match="At most 0 checkpoints"):
-        bench.coordinator.abort(pending, CheckpointFailureReason.DECLINED, "disk full")
-    bench.coordinator.abort(pending, CheckpointFailureReason.DECLINED, "again")
-    bench.coordinator.write_history()
+        bench.checkpoints.abort(pending, CheckpointFailureReason.DECLINED, "disk full")
+    bench.checkpoints.abort(pending, CheckpointFailureReason.DECLINED, "again")
+    bench.checkpoints.write_history()
     (item,) = read_history(bench.files)
     assert (item.status, item.reason, item.message) == (CheckpointStatus.FAILED, "DECLINED", "disk full")
 
@@ -278,25 +270,25 @@ def test_expired_checkpoint(files: Files) -> None:
     bench = Bench(files, CheckpointPolicy(100, timeout_ms=1000, tolerable_failures=1))
     pending = bench.trigger()
     bench.clock.advance(1000)
-    assert bench.coordinator.is_expired(pending)
-    bench.coordinator.abort(pending, CheckpointFailureReason.EXPIRED)
+    assert pending.is_expired(bench.clock.monotonic() * 1000)
+    bench.checkpoints.abort(pending, CheckpointFailureReason.EXPIRED)
     assert bench.checkpoint() == 2
 
 
 def test_disk_full_at_trigger_and_at_publish_fails_checkpoints_not_the_job(files: Files) -> None:
     bench = Bench(files, CheckpointPolicy(100, tolerable_failures=2))
     faults.install(_disk_full)
-    assert bench.coordinator.trigger([]) is None
+    assert bench.checkpoints.trigger([]) is None
     faults.install(None)
     pending = bench.trigger()
     assert pending.checkpoint_id == 2
     pending.acknowledge("a", 0)
     faults.install(_disk_full)
-    assert complete(bench.coordinator, pending, [], round=1) is None
+    assert complete(bench.checkpoints, pending, [], round=1) is None
     faults.install(None)
     assert bench.checkpoint() == 3
-    assert [item.reason for item in bench.coordinator.history.entries] == ["TRIGGER_FAILED", "STORAGE_FAILED", ""]
-    assert "ENOSPC: No space left on device" in bench.coordinator.history.entries[0].message
+    assert [item.reason for item in bench.checkpoints.history.entries] == ["TRIGGER_FAILED", "STORAGE_FAILED", ""]
+    assert "ENOSPC: No space left on device" in bench.checkpoints.history.entries[0].message
 
 
 def _disk_full(name: str, where: dict[str, Any]) -> None:
@@ -304,16 +296,16 @@ def _disk_full(name: str, where: dict[str, Any]) -> None:
         raise OSError(28, "No space left on device")
 
 
-def test_a_fenced_coordinator_stops(bench: Bench, files: Files) -> None:
+def test_a_fenced_attempt_stops(bench: Bench, files: Files) -> None:
     pending = bench.trigger()
     pending.acknowledge("a", 0)
     assert Bench(files).checkpoint() == 2
     with pytest.raises(FencedError):
-        complete(bench.coordinator, pending, [], round=1)
+        complete(bench.checkpoints, pending, [], round=1)
     with pytest.raises(FencedError):
-        bench.coordinator.trigger([])
+        bench.checkpoints.trigger([])
     with pytest.raises(FencedError):
-        bench.coordinator.on_shutdown(AttemptStatus.FINISHED)
+        bench.checkpoints.on_shutdown(AttemptStatus.FINISHED)
     assert files.exists("chk-2/_metadata")
 
 
@@ -321,7 +313,7 @@ def test_a_later_one_completes_first(files: Files) -> None:
     bench = Bench(files, CheckpointPolicy(100, max_concurrent=2))
     slow = bench.trigger()
     assert bench.checkpoint() == 2
-    assert slow.over
+    assert slow.stage == Failed(CheckpointFailureReason.SUBSUMED)
     assert [(item.checkpoint_id, item.reason) for item in read_history(files)] == [(1, "SUBSUMED"), (2, "")]
 
 
@@ -329,7 +321,7 @@ def test_what_a_killed_driver_had_under_way_is_accounted_for(bench: Bench, files
     bench.checkpoint()
     bench.trigger()
     following = Bench(files)
-    lost = following.coordinator.history.entries[-1]
+    lost = following.checkpoints.history.entries[-1]
     assert (lost.checkpoint_id, lost.status, lost.reason) == (2, CheckpointStatus.FAILED, "DRIVER_LOST")
     assert following.checkpoint() == 3
 
@@ -350,7 +342,7 @@ def test_retention(files: Files, status: AttemptStatus, retention: Retention, ke
     bench = Bench(files, CheckpointPolicy(100, retention=retention))
     bench.checkpoint()
     bench.trigger()
-    bench.coordinator.on_shutdown(status)
+    bench.checkpoints.on_shutdown(status)
     assert files.exists("chk-1/_metadata") is kept
     lineage = read_lineage(files)
     assert (lineage.latest is not None) is kept
@@ -362,6 +354,6 @@ def test_retention(files: Files, status: AttemptStatus, retention: Retention, ke
 def test_shutdown_goes_on_when_storage_fails(bench: Bench, files: Files) -> None:
     bench.checkpoint()
     faults.install(_disk_full)
-    bench.coordinator.on_shutdown(AttemptStatus.FINISHED)
+    bench.checkpoints.on_shutdown(AttemptStatus.FINISHED)
     faults.install(None)
     assert read_lineage(files).latest is not None

@@ -1,0 +1,368 @@
+"""Steps 7, 8 and 9, and all other calls of sinks, as work for the lanes: they run while the next rounds run.
+
+Why rounds need not wait. Round r carried the barrier of checkpoint n. The round is accepted, the checkpoint lane stores n, and
+round r+1 runs on the state that r has left, though n is not stored yet.
+
+- *A crash, now or later,* restores n-1 or n, whichever is complete. Both are consistent cuts, and nothing of r+1 is in either:
+  the content of n was fixed at its cut (``Cut``), since progress never changes. What r+1 and later rounds have written is
+  invisible, has names of its own and is swept.
+- *State files* of round r are on storage already, or wait on the host that tasks and driver share (``base/spooled_files.py``).
+  Then step 7 begins with storing the files that n refers to, and its metadata comes only after them: if one file cannot be stored,
+  n is not stored. Nobody else stores any, so none comes late. A spool that is lost is like a worker's memory that is lost.
+- *Committables* stay in the progress until they are confirmed. So n+1 holds those of n too if n is not committed at its cut, and
+  a step 7 that failed has nothing to give back: the output that n covered waits in front of all later output, and goes into n+1. It
+  is never aborted, because the metadata of n may yet appear (C5). The lane remembers what it has confirmed and does not commit it
+  twice.
+- *Order per sink.* All commits go through one lane: one thread, first in first out. A checkpoint begins step 7 when the checkpoint
+  before is committed, or was not stored. When a commit fails, nothing that waits in the lane begins.
+- *Sinks that publish with every round* promise that nothing is lost. What round r has prepared for them is in no checkpoint, so
+  it is published before n is stored: it goes into the lane first. Two rounds may wait for that; then rounds wait.
+- *At-least-once* makes all sinks such sinks, and their output must not wait for storage: what rounds have prepared is published,
+  swept and aborted in a lane of its own, which then has all committers to itself, since no checkpoint has anything to commit.
+  "Published before n is stored" is no longer the order of one lane, so the job's thread sees to it: n goes into the checkpoint
+  lane only when every round up to r is published (``_held``). If a publication fails, or is dropped, so is what is held: the
+  restored checkpoint is older than everything that did not get out, which is read again. A crash after a publication and before
+  the checkpoint that covers it publishes the same records again: duplicated, never lost. A savepoint is in a lane of its own and
+  holds what is not published yet, as it would of sinks that wait.
+- *Step 9* deletes files that are neither in use nor in a kept checkpoint. A round may be running on the files of the latest
+  progress, and a later checkpoint may wait in the lane for its turn, with files that a merge has replaced since. So the job's
+  thread gives step 9 both: the files of the progress at that moment, which are those the running round reads, and those of every
+  checkpoint and savepoint under way. Files that come later have names step 9 has never heard of.
+- *What a discarded round prepared* is aborted here too, after the commits that were begun before; and no round begins until
+  that is done, since what lingers is found by listing.
+- *What tasks that were retried have left* is aborted as soon as their round is accepted, by the same listing: a worker that died
+  has an open transaction, and readers of that topic wait for as long as it may stay open. Nothing of the accepted round may go
+  with it. What waits for a checkpoint is in the progress, from this round and all before it, whatever the lane has stored or
+  confirmed by then: that is what is kept. What waits for none is published before, in this lane; if that fails, nothing that waits
+  in the lane begins. And no later round has anything yet: none begins until the listing is done.
+- *Savepoints* have a lane of their own, since copying takes as long as the state is large: checkpoints, and with them all output,
+  would wait for it. A savepoint belongs to nobody's lineage, so an attempt that has lost its lease does little harm with one. But
+  the next attempt deletes what it finds unfinished. So the lease is looked at after the publication too: a savepoint that may have
+  lost files is withdrawn, before anybody was told of it.
+- *The end of an attempt*, whatever the reason, waits until the lanes are at rest: what has begun finishes (a stored checkpoint is
+  committed, of a savepoint the files that are being copied), what has not begun is dropped. Only then the lease is given up and the
+  next attempt restores.
+- *A lost lease* shows in the lane: every step checks it (``checkpoint/lease.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections import Counter, deque
+from collections.abc import Collection, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.base import faults
+from tidegate.base.clock import Clock
+from tidegate.base.errors import CheckpointError, StorageError
+from tidegate.checkpoint.checkpoint import (
+    Checkpoint,
+    CheckpointFailureReason,
+    Committables,
+    Committed,
+    Cut,
+    Failed,
+    Stage,
+    Stored,
+    Subsumed,
+)
+from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownError
+from tidegate.checkpoint.history import CheckpointHistory
+from tidegate.checkpoint.lease import Lease
+from tidegate.checkpoint.savepoint import Copied, NewSavepoint
+from tidegate.runtime.commits import SinkCommitters
+from tidegate.runtime.inbox import Broke, Dropped, Event, Lane, LaneName, Lanes, Work, WorkEnded
+from tidegate.runtime.progress import Progress
+
+log = logging.getLogger(__name__)
+
+_MOST_PUBLICATIONS = 2
+
+
+@dataclass(frozen=True)
+class Reached(Event):
+    """A lane has brought a checkpoint or savepoint to its next stage: posted, or the result of the work."""
+
+    checkpoint: Checkpoint
+    stage: Stage
+
+
+@dataclass(frozen=True)
+class SavepointCopied(Event):
+    """Another file of a savepoint is there. Only who looks on is interested."""
+
+    checkpoint: Checkpoint
+    copied: Copied
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a round prepared for sinks that do not wait for checkpoints is out."""
+
+
+@dataclass(frozen=True)
+class Discarded:
+    """What a discarded round prepared is aborted."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What tasks of an accepted round left when they were tried the first time is aborted."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What is known of failed checkpoints is in the history."""
+
+
+class Steps:
+    """For every job. The job's thread submits and counts; the work itself runs in the lanes. ``threads``: so many files of a
+    savepoint are copied at a time."""
+
+    def __init__(self, lanes: Lanes, committers: SinkCommitters, lease: Lease, clock: Clock, threads: int) -> None:
+        self._committers, self._lease, self._threads = committers, lease, threads
+        self.checkpoints = Lane(lanes, LaneName.CHECKPOINTS, clock)
+        self.savepoints = Lane(lanes, LaneName.SAVEPOINTS, clock)
+        self.outputs = Lane(lanes, LaneName.PUBLICATIONS, clock) if committers.at_once else self.checkpoints
+        self._held: deque[tuple[int, Checkpoint]] = deque()
+        """Checkpoints that wait for publications, each with how many of them were submitted before it was cut."""
+        self._unpublished: deque[Committables] = deque()
+        self._submitted = self._discards = 0
+        """Publications that ever were; discards and sweeps that are outstanding."""
+
+    # -- the job's thread ------------------------------------------------------------------------------------------------
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing is stored, committed or aborted, and nothing waits for that."""
+        return self.checkpoints.at_rest and self.outputs.at_rest and not self._held
+
+    @property
+    def holds_rounds(self) -> bool:
+        """Whether the next round has to wait."""
+        return self._discards > 0 or len(self._unpublished) >= _MOST_PUBLICATIONS
+
+    def take_seconds(self) -> float:
+        """How long the lanes of checkpoints and publications have worked since this was asked last."""
+        lanes = {self.checkpoints.name: self.checkpoints, self.outputs.name: self.outputs}.values()
+        seconds = sum(lane.seconds for lane in lanes)
+        for lane in lanes:
+            lane.seconds = 0.0
+        return seconds
+
+    def with_unpublished(self, progress: Progress) -> Progress:
+        """For a savepoint: with the output that would be lost if the job ended now and somebody continued from there."""
+        for committables in self._unpublished if self.outputs is not self.checkpoints else ():
+            progress = progress.with_pending(committables)
+        return progress
+
+    def publish(self, committables: Committables) -> None:
+        """Commit what waits for no checkpoint. Ends as ``Published``."""
+        self.outputs.submit(self._publish(committables), may_drop=True)
+        self._submitted += 1
+        self._unpublished.append(committables)
+
+    def discard(self, prepared: Committables, kept: Committables, states: Mapping[int, list[Any]]) -> None:
+        """Abort what a round that did not count has prepared, and what is neither kept nor a writer's. Ends as ``Discarded``."""
+        self.outputs.submit(functools.partial(self._discard, prepared, kept, states))
+        self._discards += 1
+
+    def sweep(self, kept: Committables, states: Mapping[int, list[Any]]) -> None:
+        """After an accepted round whose tasks were tried more than once: abort what is neither kept nor a writer's. Ends as
+        ``Swept``."""
+        self.outputs.submit(functools.partial(self._sweep, kept, states), may_drop=True)
+        self._discards += 1
+
+    def copy(self, savepoint: Checkpoint, cut: Cut) -> None:
+        """Write a savepoint of a job that continues. Ends as ``Reached`` ``Stored`` or ``Failed``."""
+        self.savepoints.submit(self._copy(savepoint, cut))
+
+    def end_with(self, savepoint: Checkpoint, cut: Cut) -> None:
+        """The end of a job without checkpoints. Ends as ``Reached`` ``Committed`` or ``Failed``."""
+        self.checkpoints.submit(self._end_with(savepoint, cut), may_drop=True)
+
+    def ended(self, event: WorkEnded) -> None:
+        """Every end of work comes here before it is acted on."""
+        event.lane.ended(event)
+        match event.result:
+            case Published():
+                self._unpublished.popleft()
+                self._let_go()
+            case Discarded() | Swept():
+                self._discards -= 1
+            case Broke() | Dropped():
+                self._held.clear()
+
+    def drop(self) -> None:
+        """The attempt ends: what has not begun does not begin."""
+        self.checkpoints.drop()
+        self.outputs.drop()
+        self._held.clear()
+
+    def _let_go(self) -> None:
+        """Without checkpoints nothing is held."""
+
+    def validate(self) -> None:
+        """The counters agree with each other."""
+        assert 0 <= self._discards <= self.outputs.outstanding, f"{self._discards} discards"
+        assert len(self._unpublished) <= self._submitted
+        assert all(lane.outstanding >= 0 for lane in (self.checkpoints, self.savepoints, self.outputs))
+        assert all(isinstance(held.stage, Cut) for _, held in self._held), "only what is cut waits for publications"
+
+    # -- the lanes -------------------------------------------------------------------------------------------------------
+
+    def _publish(self, committables: Committables) -> Work:
+        yield from self._committers.commit_by_sink(committables)
+        return Published()
+
+    def _discard(self, prepared: Committables, kept: Committables, states: Mapping[int, list[Any]]) -> Discarded:
+        self._committers.abort(prepared)
+        # What tasks that were retried have left, and what writers had open, is found by listing.
+        self._committers.abort_lingering(kept, states)
+        return Discarded()
+
+    def _sweep(self, kept: Committables, states: Mapping[int, list[Any]]) -> Swept:
+        self._committers.abort_lingering(kept, states)
+        return Swept()
+
+    def _copy(self, checkpoint: Checkpoint, cut: Cut) -> Work:
+        savepoint = cut.savepoint
+        assert savepoint is not None
+        try:
+            with contextlib.closing(savepoint.copy(self._threads)) as copies:
+                for copied in copies:
+                    self._give_up_if_dropping()
+                    yield SavepointCopied(checkpoint, copied)
+            self._give_up_if_dropping()
+            self._lease.check()
+            savepoint.publish()
+            self._lease.check()
+        except Exception as error:  # whatever it is, who has asked gets it as the answer, and the job continues
+            savepoint.discard()
+            return Reached(checkpoint, Failed(CheckpointFailureReason.SAVEPOINT_FAILED, str(error), error))
+        return Reached(checkpoint, Stored(cut))
+
+    def _give_up_if_dropping(self) -> None:
+        if self.savepoints.is_dropping:
+            raise CheckpointError("The job ends, or restarts, before the savepoint is complete.")
+
+    def _end_with(self, checkpoint: Checkpoint, cut: Cut) -> Work:
+        savepoint = cut.savepoint
+        assert savepoint is not None
+        failed = yield from self._copied(checkpoint, savepoint)
+        if failed is not None:
+            return Reached(checkpoint, failed)
+        savepoint.publish()
+        yield from self._committers.commit_by_sink(cut.committables)
+        savepoint.settle()
+        return Reached(checkpoint, Committed(cut))
+
+    def _copied(self, checkpoint: Checkpoint, savepoint: NewSavepoint) -> Generator[Event, None, Failed | None]:
+        """Copy the files of the savepoint a job ends with."""
+        try:
+            for copied in savepoint.copy(self._threads):
+                yield SavepointCopied(checkpoint, copied)
+        except StorageError as error:
+            return Failed(CheckpointFailureReason.SAVEPOINT_FAILED, str(error), error)
+        return None
+
+
+class CheckpointSteps(Steps):
+    """For a job that takes checkpoints. ``concurrency``: so many may be under way."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        committers: SinkCommitters,
+        lease: Lease,
+        clock: Clock,
+        threads: int,
+        completed: CompletedCheckpoints,
+        history: CheckpointHistory,
+        concurrency: int,
+    ) -> None:
+        super().__init__(lanes, committers, lease, clock, threads)
+        self.completed, self._history, self._concurrency = completed, history, concurrency
+        self._confirmed: Counter[int] = Counter()  # the lane's
+
+    # -- the job's thread ------------------------------------------------------------------------------------------------
+
+    def store(self, checkpoint: Checkpoint) -> None:
+        """Steps 7 and 8. Ends as ``Reached`` ``Committed`` or ``Failed``; posts ``Stored`` in between."""
+        self._held.append((self._submitted, checkpoint))
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Submit the checkpoints whose rounds are all published, in order. In one lane they are by the time the lane gets there."""
+        one_lane = self.outputs is self.checkpoints
+        while self._held and (one_lane or self._held[0][0] <= self._submitted - len(self._unpublished)):
+            checkpoint = self._held.popleft()[1]
+            assert isinstance(checkpoint.stage, Cut)
+            self.checkpoints.submit(self._store(checkpoint, checkpoint.stage), may_drop=True)
+
+    def clean_up(self, checkpoint: Checkpoint, in_use: Collection[str], released: Collection[str]) -> None:
+        """Step 9. Ends as ``Reached`` ``Subsumed``."""
+        self.checkpoints.submit(self._clean_up(checkpoint, in_use, released))
+
+    def record(self) -> None:
+        """Write the history, where no step 9 does. Ends as ``Recorded``."""
+        self.checkpoints.submit(self._record)
+
+    # -- the lane --------------------------------------------------------------------------------------------------------
+
+    def _store(self, checkpoint: Checkpoint, cut: Cut) -> Work:
+        savepoint = cut.savepoint
+        if savepoint is not None and (failed := (yield from self._copied(checkpoint, savepoint))) is not None:
+            return Reached(checkpoint, failed)
+        try:
+            completed = self.completed.add(cut.metadata)
+        except StorageError as error:
+            unknown = isinstance(error, OutcomeUnknownError)
+            reason = CheckpointFailureReason.OUTCOME_UNKNOWN if unknown else CheckpointFailureReason.STORAGE_FAILED
+            return Reached(checkpoint, Failed(reason, str(error), error))
+        yield Reached(checkpoint, Stored(cut, completed.sizes))
+        if savepoint is not None:  # runtime/savepoints.py says why in this order
+            faults.point("C10.decided", checkpoint_id=checkpoint.checkpoint_id)
+            savepoint.publish()
+        # Step 8 only after step 7: from here on a restore would commit the same again, so a crash in between loses nothing.
+        waiting = cut.unconfirmed(self._confirmed)
+        yield from self._committers.commit_by_sink(waiting, checked=True)
+        for sink, items in waiting.items():
+            self._confirmed[sink] += len(items)
+        faults.point("C6.all-committed", checkpoint_id=checkpoint.checkpoint_id)
+        if savepoint is not None:
+            savepoint.settle()
+        return Reached(checkpoint, Committed(cut))
+
+    def _clean_up(self, checkpoint: Checkpoint, in_use: Collection[str], released: Collection[str]) -> Work:
+        self.completed.subsume(in_use, released)
+        yield None
+        self.write_history()
+        self._take_ahead()
+        return Reached(checkpoint, Subsumed())
+
+    def _record(self) -> Recorded:
+        self.write_history()
+        return Recorded()
+
+    def write_history(self) -> None:
+        """Store what is remembered; ``FencedError`` if the history is a newer attempt's by now."""
+        if self._history.unstored:
+            self.stop_if_fenced()
+            self._history.store()
+
+    def stop_if_fenced(self) -> None:
+        """If a newer attempt is there, what failed may be its tidying up, and there is no point in continuing."""
+        with contextlib.suppress(StorageError):
+            self._lease.check()
+
+    def _take_ahead(self) -> None:
+        """Take the ids of the next steps 1, as many as may come before this is done again, if storage is slow. A failure is
+        reported when an id is needed."""
+        try:
+            self._lease.take_ahead(self._concurrency)
+        except StorageError as error:
+            log.warning("no id taken ahead: %s", error)
