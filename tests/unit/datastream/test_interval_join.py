@@ -237,7 +237,7 @@ def test_state_is_gone_when_the_bound_has_passed(
     def looked_at(operator: Any) -> Any:
         found = parts(operator)
         waiting.append(sum(len(times) for kept in operator._waiting.values() for times in kept.times))
-        assert operator.by_key.backend.event_timers.next_time() is None or waiting[-1]
+        assert operator.backend.event_timers.next_time() is None or waiting[-1]
         return found
 
     monkeypatch.setattr(interval_join.IntervalJoinOperator, "parts", looked_at)
