@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as parquet
 import pytest
+from pyarrow import parquet
 
 from tests.servers import databases
 from tests.servers.redis_servers import client_of, redis_server, url_of
@@ -188,7 +188,7 @@ def target_of(kind: str, undo: ExitStack, said: dict[str, Any]) -> Any:
         said |= {"url": url_of(server), "table": "numbers"}
         return client_of(server)
     if kind.startswith(("postgresql", "mariadb")):
-        target = Target(undo.enter_context(getattr(databases, kind.split()[0])()))
+        target = Target(undo.enter_context(getattr(databases, kind.split(maxsplit=1)[0])()))
         said |= {
             "url": target.url,
             "table": target.new_table("id bigint" + (" PRIMARY KEY" if "upsert" in kind else "")),

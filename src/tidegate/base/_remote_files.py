@@ -109,7 +109,7 @@ class RemoteFileSystem:
 
     @as_os_errors
     def open_stream(self, path: str) -> BinaryIO:
-        return cast(BinaryIO, self._fs.open(path, "rb"))
+        return cast("BinaryIO", self._fs.open(path, "rb"))
 
     @as_os_errors
     def publish(self, path: str, data: bytes) -> None:

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, Self
 
 import msgspec
 
@@ -87,7 +87,7 @@ class FileWriter:
             with _storage_errors("delete", self._location, self._purpose):
                 stream.discard()
 
-    def __enter__(self) -> FileWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -50,8 +50,7 @@ def write_csv(out: TextIO, columns: list[StateColumn], rows: Iterator[Any]) -> N
 
 def write_json(out: TextIO, columns: list[StateColumn], rows: Iterator[Any]) -> None:
     """Write one object in each line."""
-    for row in rows:
-        out.write(plain(to_json({column.name: row[column.field] for column in columns})) + "\n")
+    out.writelines(plain(to_json({column.name: row[column.field] for column in columns})) + "\n" for row in rows)
 
 
 def to_json(value: Any) -> str:

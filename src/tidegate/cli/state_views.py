@@ -168,10 +168,8 @@ def _fields(operator: OperatorInfo) -> dict[str, Any]:
 
 
 def show_difference(before: SnapshotReader, now: SnapshotReader, *, examples: int, exit_code: bool, json: bool) -> None:
-    changes = []
     with _progress("comparing") as watch:
-        for change in difference(before, now, examples=examples, watch=lambda _, done, of: watch(done, of)):
-            changes.append(change)
+        changes = list(difference(before, now, examples=examples, watch=lambda _, done, of: watch(done, of)))
     if json:
         print_json([_change_as_json(change) for change in changes])
     else:

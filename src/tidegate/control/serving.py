@@ -126,7 +126,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # web sockets are not served
-            return
+            return None
         over_unix = scope["server"] is not None and scope["server"][1] is None
         refusal = self._refusal(scope["headers"], _OVER_UNIX if over_unix else self._host)
         if refusal is None:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from tidegate.base.errors import JobCancelledError, JobSuspendedError
 from tidegate.common.job_client import RunningJob
@@ -55,7 +55,7 @@ class CloseableIterator:
     def __next__(self) -> Any:
         return self.next()
 
-    def __enter__(self) -> CloseableIterator:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from tidegate.base.errors import TidegateError
 from tidegate.base.process import end_after, end_at_once
@@ -41,7 +41,7 @@ class Interruption:
         self._waiting = False
         self._limit: threading.Timer | None = None
 
-    def __enter__(self) -> Interruption:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number, defaults in _DEFAULTS.items():
                 if signal.getsignal(number) in defaults:

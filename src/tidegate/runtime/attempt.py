@@ -299,7 +299,7 @@ class Attempt:
         last = last_of(self.phase)
         target = self.checkpoints.ask_for_savepoint(command, last.target if isinstance(last, Checkpoint) else last)
         if target is None or target.ending is None:
-            return
+            return None
         if isinstance(at_heart(self.phase), Telling | Over):  # too late for one more round
             return self.checkpoints.give_up_target(target, "the attempt has ended")
         if self._sources is not None:  # planned, and not begun: as good as not planned
@@ -377,7 +377,7 @@ class Attempt:
             self._steps.publish(waiting)
             self.progress = self.progress.without_pending(waiting)
         if not (self._steps.at_rest and self._steps.savepoints.at_rest):
-            return
+            return None
         if self.checkpoints.closed:
             self._say_what_is_dropped()
         notified = (is_notified(o.spec.user_function) for o in self.progress.graph.operators)

@@ -339,7 +339,7 @@ class JobMaster:
                         _how_to_go_on(current.savepoint),
                     )
                     self._savepoint = current.savepoint or None
-                    return
+                    return None
                 self._run_attempt(current)
                 return self._recorder.attempt_ended(None)
             except (*STOPPED, FencedError, SystemExit) as error:

@@ -156,7 +156,7 @@ def _decimal(value: Any) -> decimal.Decimal:
     number = scalars.as_decimal(value)
     if not number.is_finite():
         raise ValueError("a finite number is required")
-    return number if number else number.copy_abs()
+    return number or number.copy_abs()
 
 
 _SCALARS: dict[str, Converter] = {

@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from io import BytesIO
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import msgspec
 import xxhash
@@ -122,7 +122,7 @@ class SegmentWriter:
             handle = self._stream.close()
         return StateFile(handle.path, handle.size, handle.hash, version, groups, self.entries)
 
-    def __enter__(self) -> SegmentWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

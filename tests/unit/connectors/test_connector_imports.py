@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-import tidegate.datastream.connectors as connectors
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError
+from tidegate.datastream import connectors
 from tidegate.operators.contracts.sink import Sink
 from tidegate.operators.contracts.source import Source
 

@@ -92,7 +92,7 @@ class TestAvroSink(BulkContract):
     @staticmethod
     def read_file(path: Path) -> list[Any]:
         with path.open("rb") as file:
-            return [FrozenRecord(cast(Any, found)) for found in fastavro.reader(file)]
+            return [FrozenRecord(cast("Any", found)) for found in fastavro.reader(file)]
 
 
 class FrozenRecord(dict[str, Any]):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import tidegate.connectors.kafka.libraries as libraries
+from tidegate.connectors.kafka import libraries
 
 TESTED = {"kafka-python": ("3.0.12",), "aiokafka": ("0.14.0",)}
 """Before a version is added: run ``make kafka`` with it, and compare the parts below with their source."""

@@ -80,7 +80,7 @@ def answer(server: Server, path: str) -> tuple[int, bytes]:
 @pytest.fixture
 def held_job(home: Path) -> tuple[Server, Future[str], str]:
     """A server with one job, the answer it waits for, and the path that waits."""
-    handle = cast(StartedJob, SimpleNamespace(job_id="j", status=lambda: JobStatus.RUNNING))
+    handle = cast("StartedJob", SimpleNamespace(job_id="j", status=lambda: JobStatus.RUNNING))
     job, jobs, answer = ControlledJob(handle), Jobs(), Future[str]()
     jobs.add(job)
     return Server(jobs), answer, f"/v1/jobs/j/operations/{job.operations.begin('x', answer).id}?wait=25"
@@ -120,7 +120,7 @@ def test_request_that_waits_for_its_answer_survives_200_idle_connections(
 @pytest.mark.parametrize("state", [h11.IDLE, h11.SEND_BODY])
 def test_head_or_body_that_does_not_come_closes_the_connection(
     held_job: tuple[Server, Future[str], str],
-    state: type[h11.IDLE] | type[h11.SEND_BODY],
+    state: type[h11.IDLE | h11.SEND_BODY],
     authorised: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

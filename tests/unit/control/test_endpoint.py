@@ -238,7 +238,7 @@ def test_every_path_is_described_and_none_is_made_up(ask: Ask) -> None:
 
 def test_of_two_runs_of_one_job_the_first_is_known_again_when_the_second_has_ended() -> None:
     jobs = Jobs()
-    first, second = (ControlledJob(cast(StartedJob, SimpleNamespace(job_id="j"))) for _ in range(2))
+    first, second = (ControlledJob(cast("StartedJob", SimpleNamespace(job_id="j"))) for _ in range(2))
     for job in (first, second):
         jobs.add(job)
     assert jobs.all() == [first, second] and jobs.get("j") is second

@@ -108,7 +108,7 @@ def test_streams_may_be_keyed_before_they_are_connected(env: StreamExecutionEnvi
 
     paid = env.from_collection(PAID).key_by(lambda pair: pair[0])
     found = collect(paid.connect(env.from_collection(NAMES).key_by(ById())).process(Both()))
-    assert sorted(found)[0] == ("a", "Ann", 7)
+    assert min(found) == ("a", "Ann", 7)
 
 
 def test_keyed_state_in_a_co_map(env: StreamExecutionEnvironment) -> None:

@@ -91,7 +91,7 @@ class Holds(Noisy):
     def __enter__(self) -> Noisy:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         events.append("exit")
 
 

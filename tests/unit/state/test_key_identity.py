@@ -59,7 +59,7 @@ class Changing:
 
 TWO_HOURS = datetime.timezone(datetime.timedelta(hours=2))
 EQUAL_TO_SOME_OTHER = [
-    *(0, 0.0, -0.0, False, np.int8(0), decimal.Decimal("0"), decimal.Decimal("0.0")),
+    *(0, 0.0, -0.0, False, np.int8(0), decimal.Decimal(0), decimal.Decimal("0.0")),
     *(1, 1.0, True, Level.LOW, np.int64(1), np.int8(1), np.float32(1), decimal.Decimal("1.0"), decimal.Decimal("1.00")),
     *(float("nan"), -float("nan"), float("inf"), 1 << 63, float(1 << 63), 1 << 70, float(1 << 70)),
     *("a", b"a", bytearray(b"a"), Name("a"), "", b"", None, "\ud800"),
@@ -248,12 +248,12 @@ MOMENT = datetime.datetime(2024, 1, 2, 3, 4, 5, 678901)
         (Types.BIG_INT(), 1 << 70, 1 << 70),
         *((Types.BOOLEAN(), value, True) for value in (True, 1, 1.5, 5)),
         *((Types.BOOLEAN(), value, False) for value in (False, 0, 0.5)),
-        *((Types.DOUBLE(), value, 1.0) for value in (1, True, 1.0, Level.LOW, np.float32(1), decimal.Decimal("1"))),
+        *((Types.DOUBLE(), value, 1.0) for value in (1, True, 1.0, Level.LOW, np.float32(1), decimal.Decimal(1))),
         (Types.FLOAT(), 0.1, 0.10000000149011612),
         (Types.FLOAT(), 1e300, math.inf),
         (Types.STRING(), Name("a"), "a"),
         (Types.PRIMITIVE_ARRAY(Types.BYTE()), bytearray(b"a"), b"a"),
-        (Types.BIG_DEC(), 1, decimal.Decimal("1")),
+        (Types.BIG_DEC(), 1, decimal.Decimal(1)),
         (Types.BIG_DEC(), decimal.Decimal("1.50"), decimal.Decimal("1.50")),
         (Types.BIG_DEC(), decimal.Decimal("-0.0"), decimal.Decimal("0.0")),
         (Types.SQL_DATE(), MOMENT, MOMENT.date()),

@@ -28,7 +28,7 @@ PYFLINK: dict[str, dict[str, list[str]]] = json.loads((Path(__file__).parent / "
 def test_names_and_parameters_are_those_of_pyflink(name: str) -> None:
     found: Any = None
     for module in (descriptors, interfaces, ttl):
-        found = found or getattr(module, name.split(".")[0], None)
+        found = found or getattr(module, name.split(".", maxsplit=1)[0], None)
     for part in name.split(".")[1:]:
         found = getattr(found, part)
     for method, parameters in PYFLINK[name].items():

@@ -165,7 +165,7 @@ def _read_whole(stream: BinaryIO, path: str, charset: str) -> Iterator[list[str]
 def decompressed(stream: BinaryIO, path: str) -> BinaryIO:
     """Return the content of a file. The name decides whether it is compressed."""
     decompress = _decompressor(path)
-    return cast(BinaryIO, decompress(stream, "rb")) if decompress else stream
+    return cast("BinaryIO", decompress(stream, "rb")) if decompress else stream
 
 
 def _decompressor(path: str) -> Any:

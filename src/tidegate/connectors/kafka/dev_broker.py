@@ -69,7 +69,7 @@ def fetch_jars(say: Progress = lambda _: None) -> Path:
             # bundle: some jars are published with that type only
             ivy = ["-cache", str(place / "ivy"), "-ivy", str(place / "ivy.xml"), "-confs", "default"]
             command = [java(), "-jar", str(_ivy_jar()), *ivy, "-types", "jar", "bundle", "-retrieve", pattern]
-            ended = subprocess.run(command, capture_output=True, text=True)
+            ended = subprocess.run(command, capture_output=True, text=True, check=False)
             if ended.returncode != 0 or not list(jars.glob("kafka_2.13-*.jar")):
                 raise ServiceError(
                     "The jars of the Kafka broker cannot be fetched from Maven Central",
@@ -210,7 +210,7 @@ class DevBroker:
         return [java(), *_JAVA, "-cp", f"{jars}/*", *arguments]
 
     def _run_tool(self, jars: Path, arguments: list[str]) -> None:
-        ended = subprocess.run(self._command(jars, arguments), capture_output=True, text=True)
+        ended = subprocess.run(self._command(jars, arguments), capture_output=True, text=True, check=False)
         if ended.returncode != 0:
             raise ServiceError(
                 "The storage of the Kafka broker cannot be formatted",

@@ -16,11 +16,10 @@ from typing import Any
 from tidegate.base.errors import ConfigurationError, ServiceError
 
 try:
-    import kafka.errors as errors
     from aiokafka.record._crecords.cutil import crc32c_cython as crc32c
     from aiokafka.record.default_records import DefaultRecordBatchBuilder
     from aiokafka.record.memory_records import MemoryRecords
-    from kafka import KafkaAdminClient
+    from kafka import KafkaAdminClient, errors
     from kafka import TopicPartition as ClientPartition
     from kafka.admin import AbortTransactionSpec, ConfigResource, ConfigResourceType
     from kafka.protocol.admin.groups import DescribeGroupsRequest

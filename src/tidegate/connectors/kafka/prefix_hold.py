@@ -143,7 +143,7 @@ class PrefixHold:
 
     def _ask(self, cluster: Cluster, request: Any) -> Any:
         answer = cluster.send(request, cluster.coordinator(self._group, CoordinatorType.GROUP))
-        if answer.error_code in (errors.GroupAuthorizationFailedError.errno,):
+        if answer.error_code == errors.GroupAuthorizationFailedError.errno:
             cluster.retried(f"group {self._group}", lambda: raise_code(answer.error_code, self._group))
         raise_code(answer.error_code, f"group {self._group}")
         return answer

@@ -70,7 +70,7 @@ class TableSink(Sink):
             raise ConfigurationError(
                 f"partition_by of a sink of {self.kind} names a column that its rows do not have",
                 where=type(self).__name__,
-                found=f"no column {sorted(unknown)[0]}",
+                found=f"no column {min(unknown)}",
                 cure=f"use columns of the row type: {', '.join(self.row_type.get_field_names())}",
             )
         arrow_schema(self.row_type)  # reports types that no column can hold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -182,7 +182,7 @@ class _Writer:
         self._files, self._path, self._version = files, path, version
         self._written: list[StateFile] = []
 
-    def __enter__(self) -> _Writer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -242,7 +242,7 @@ class SplitFeed:
             self._open.remove(current)
             if self._backlog.ends(current.split):
                 self._source.finish(current.split)
-            return
+            return None
         else:
             taken = self._take(current.split, batch)
             if taken < len(batch):

@@ -171,7 +171,7 @@ class AsyncCalls:
         if call.done or self._over:
             if not task.cancelled():
                 task.exception()  # looked at: else the loop complains that nobody did
-            return
+            return None
         if task.cancelled():  # by the function itself
             return self._fail(call, asyncio.CancelledError("the call was cancelled"))
         error = task.exception()

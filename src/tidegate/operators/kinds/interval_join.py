@@ -8,7 +8,8 @@ of it. What comes and goes within a round never gets there.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Set
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
 from itertools import groupby
 from operator import itemgetter
@@ -41,7 +42,7 @@ Found = tuple[list[int], list[UserValue]]
 NONE_FOUND: tuple[()] = ()
 
 
-_NOT_STORED: tuple[Set[int], Set[int]] = (frozenset(), frozenset())
+_NOT_STORED: tuple[AbstractSet[int], AbstractSet[int]] = (frozenset(), frozenset())
 
 
 class Waiting:

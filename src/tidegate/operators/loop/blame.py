@@ -27,7 +27,7 @@ class _Cut(reprlib.Repr):
 
 
 def reprlib_repr(value: object) -> str:
-    """repr cut to a sane length; never raises."""
+    """Repr cut to a sane length; never raises."""
     try:
         text = _Cut().repr(value)
     except Exception as error:
