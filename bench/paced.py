@@ -64,7 +64,7 @@ class _PacedEnumerator(SplitEnumerator):
 
 class _Reader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
-        yield list(range(interval.start, interval.end)), None
+        yield Batch(list(range(interval.start, interval.end)))
 
 
 class Watcher:

@@ -81,4 +81,4 @@ class _RangeReader(SplitReader):
 
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         for start in range(interval.start, interval.end, self.BATCH):
-            yield list(range(start, min(start + self.BATCH, interval.end))), None
+            yield Batch(list(range(start, min(start + self.BATCH, interval.end))))

@@ -116,7 +116,7 @@ def run(place: Path, walker: Walker) -> None:
     """Run a job from a file to a file with one record and one checkpoint."""
     (place / "in").mkdir()
     (place / "in" / "part").write_text(f"{RECORD}\n")
-    executor._registered["walk"] = SimulatedExecutor
+    executor.register_executor("walk", SimulatedExecutor)
     keys = {
         "execution.target": "walk",
         "execution.checkpointing.dir": str(place / "checkpoints"),

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tidegate.connectors.values.ranges import BATCH_SIZE, RangeEnumerator
+from tidegate.operators.contracts.batch import ColumnBatch
 from tidegate.operators.contracts.source import Batch, Source, SplitEnumerator, SplitInterval, SplitReader
-from tidegate.operators.flow.column_batch import ColumnBatch
 
 Record = tuple[int, float, str, bool]
 
@@ -43,7 +43,8 @@ class _Reader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         for start in range(interval.start, interval.end, BATCH_SIZE):
             numbers = range(start, min(start + BATCH_SIZE, interval.end))
-            yield (_columns(numbers) if self._as_columns else list(map(record, numbers))), list(numbers)
+            batch = _columns(numbers) if self._as_columns else Batch(list(map(record, numbers)))
+            yield batch.with_times(list(numbers))
 
 
 def _columns(numbers: range) -> ColumnBatch:

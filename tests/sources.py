@@ -136,6 +136,6 @@ class _ScriptReader(SplitReader):
                 if step.fires():
                     raise ScriptedFailure(step.name)
             elif isinstance(step, At):
-                yield [step.value], [step.timestamp]
+                yield Batch([step.value], [step.timestamp])
             elif not isinstance(step, Pause):
-                yield [step], None
+                yield Batch([step])

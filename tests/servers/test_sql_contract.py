@@ -14,7 +14,7 @@ from tidegate.testing.sink_contract import SinkContract
 
 
 class DatabaseContract(SinkContract):
-    """Each test directory has a table, and a table of markers."""
+    """Each test directory has a table, and a bookkeeping table."""
 
     seeds = 3
     server = "postgresql"

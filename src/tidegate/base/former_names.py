@@ -99,7 +99,7 @@ _MOVES = (
     (
         "operators",
         "operators.contracts",
-        "source sink contexts functions generators watermarks metrics time_domain",
+        "source sink contexts functions generators watermarks metrics time_domain:contexts column_batch:batch",
     ),
 )
 """Package, its successor, and the modules that moved there (``old:new`` where the last name changed too)."""

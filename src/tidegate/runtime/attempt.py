@@ -380,7 +380,8 @@ class Attempt:
             return
         if self.checkpoints.closed:
             self._say_what_is_dropped()
-        if self.checkpoints.completed and any(is_notified(o.spec.user_function) for o in self.progress.graph.operators):
+        notified = (is_notified(o.spec.user_function) for o in self.progress.graph.operators)
+        if self.checkpoints.completed and any(notified):
             # Notifications ride on the next round, and after the last checkpoint there is none: functions that ask for them
             # get a round of their own.
             self.phase = Telling(last)

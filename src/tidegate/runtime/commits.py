@@ -10,8 +10,7 @@ from tidegate.base import faults
 from tidegate.base.clock import Clock
 from tidegate.base.counts import count
 from tidegate.base.errors import CommitError, RetryableCommitError
-from tidegate.operators.contracts.committing import committer_of
-from tidegate.operators.contracts.sink import Committer, CommitterContext, Publication
+from tidegate.operators.contracts.sink import Committer, CommitterContext, Publication, committer_of
 from tidegate.operators.contracts.specs import SinkNode
 
 log = logging.getLogger(__name__)

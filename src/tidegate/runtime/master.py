@@ -316,10 +316,11 @@ class JobMaster:
 
     @contextlib.contextmanager
     def _shown_to_prometheus(self) -> Iterator[None]:
-        if self.settings.metrics_ports is None:
+        settings = self.settings
+        if settings.metrics_ports is None:
             yield
             return
-        self._prometheus = open_metrics_port(self.settings.metrics_ports, self.view, self.settings.metrics_token_file)
+        self._prometheus = open_metrics_port(settings.metrics_ports, self.view, settings.metrics_token_file)
         log.info("job %s: metrics at http://127.0.0.1:%d/metrics", self.job_id, self._prometheus.port)
         try:
             yield

@@ -169,10 +169,10 @@ def _record(error: BaseException) -> list[UserValue]:
 
 
 def _state(operator: StreamOperator) -> dict[str, UserValue]:
-    by_key = getattr(operator, "by_key", None)
-    if by_key is None:
+    backend = getattr(operator, "backend", None)
+    if backend is None:
         return {}
-    return {name: _read(state) for name, state in by_key.backend.registered().items()}
+    return {name: _read(state) for name, state in backend.registered().items()}
 
 
 def _read(state: UserValue) -> UserValue:

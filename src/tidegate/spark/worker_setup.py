@@ -13,7 +13,7 @@ from pyspark import SparkFiles
 from tidegate.base.errors import DependencyError
 from tidegate.base.plain_text import PlainFormatter
 from tidegate.base.process import quiet_libraries
-from tidegate.operators.contracts import distributed_cache
+from tidegate.operators.contracts import contexts
 from tidegate.spark.bundle import Unpacked, unpacked
 
 _OFF = logging.CRITICAL + 10
@@ -67,7 +67,7 @@ class _Worker:
             os.chdir(found.work)
         else:
             _link(found.work)
-        distributed_cache.arrived(setup.job_id, found.cached)
+        contexts.arrived(setup.job_id, found.cached)
         self.current = setup
 
 

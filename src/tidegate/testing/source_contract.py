@@ -19,6 +19,7 @@ from unittest import SkipTest
 import cloudpickle
 
 from tidegate.base.plain_data import find_other
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.source import Boundedness, Source, SourcePlan, SplitEnumerator, SplitInterval
 
 START_MS = 1_700_000_000_000
@@ -39,8 +40,8 @@ def read_interval(source: Source, interval: SplitInterval) -> list[Any]:
     reader = source.create_reader(interval.subtask)
     try:
         values: list[Any] = []
-        for batch, timestamps in reader.read(interval):
-            assert timestamps is None or len(timestamps) == len(batch), "timestamps and values differ in number"
+        for batch in map(Batch.of, reader.read(interval)):
+            assert batch.times is None or len(batch.times) == len(batch), "timestamps and values differ in number"
             values += batch
         return values
     finally:
@@ -145,7 +146,9 @@ class SourceContract:
         source = self.make_source(tmp_path)
         reading = read_all(source, [(1, self.limits[1])])
         reader = source.create_reader(0)
-        again = [value for interval in reading.intervals for batch, _ in reader.read(interval) for value in batch]
+        again = [
+            value for interval in reading.intervals for batch in reader.read(interval) for value in Batch.of(batch)
+        ]
         reader.close()
         assert again == reading.values
 

@@ -20,8 +20,8 @@ from tidegate.datastream.formats.avro import AvroFormat, AvroInputFormat, AvroSc
 from tidegate.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from tidegate.datastream.formats.json import JsonLinesFormat
 from tidegate.datastream.formats.parquet import AvroParquetReaders, AvroParquetWriters, ParquetColumnarRowInputFormat
+from tidegate.operators.contracts.batch import ColumnBatch
 from tidegate.operators.contracts.source import Batch, SplitInterval, SplitReader
-from tidegate.operators.flow.column_batch import ColumnBatch
 from tidegate.table import DataTypes
 from tidegate.testing.source_contract import SourceContract, read_all
 
@@ -85,8 +85,8 @@ class _Frozen(SplitReader):
         self._reader = reader
 
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
-        for values, timestamps in self._reader.read(interval):
-            yield [frozen(value) for value in values], timestamps
+        for batch in map(Batch.of, self._reader.read(interval)):
+            yield Batch([frozen(value) for value in batch], batch.times)
 
 
 class FrozenSource(FileSource):

@@ -18,7 +18,7 @@ from tidegate.datastream import (
     PredefinedOptions,
     StreamExecutionEnvironment,
 )
-from tidegate.operators.kinds import state_by_key
+from tidegate.operators.kinds import function_operator
 from tidegate.state.local_dir import store_path
 from tidegate.state.rocksdb_options import RocksdbOptions
 
@@ -76,7 +76,7 @@ def test_stores_of_subtasks_are_spread_over_the_directories_and_removed(
     backend.set_db_storage_paths(*map(str, roots))
     env.set_state_backend(backend)
     used: set[str] = set()
-    monkeypatch.setattr(state_by_key, "store_path", lambda *path: used.add(path[0]) or store_path(*path))
+    monkeypatch.setattr(function_operator, "store_path", lambda *path: used.add(path[0]) or store_path(*path))
     keyed = env.from_collection(range(100)).key_by(lambda n: n % 16)
     assert len(list(keyed.reduce(lambda a, b: a + b).execute_and_collect())) == 100
     assert used == set(map(str, roots))

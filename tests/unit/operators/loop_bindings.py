@@ -7,11 +7,10 @@ from typing import Any
 
 from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.graph.plan import ChainNode, Operator
-from tidegate.operators.contracts.operator import Site, StreamOperator
+from tidegate.operators.contracts.operator import CollectingOperator, OperatorSetup, StreamOperator
 from tidegate.operators.contracts.settings import Settings
-from tidegate.operators.contracts.watermarks import Domain
+from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.operators.kinds import registry
-from tidegate.operators.kinds.collecting import CollectingOperator
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.rewrites import prepare
 from tidegate.operators.loop.rewrites.rewrite import Rewrites
@@ -26,11 +25,13 @@ class Bindings:
 
     def __init__(self, root: ChainNode, tags: bool = True, inline: bool = True) -> None:
         self.rewrites = prepare(functions(root)) if inline else Rewrites()
-        site = Site(0, Settings("job", "storage", "local"), Domain(), emit=lambda values, times: None, tags=tags)
-        self.operators = {node.operator.id: registry.create(node, site) for node in root.walk()}
+        setup = OperatorSetup(0, Settings("job", "storage", "local"), EventTime(), emit=lambda batch: None, tags=tags)
+        self.operators = {node.operator.id: registry.create(node, setup) for node in root.walk()}
         collecting = {n: o for n, o in self.operators.items() if isinstance(o, CollectingOperator)}
         self.values = {n: operator.values for n, operator in collecting.items()}
         self.times = {n: operator.timestamps for n, operator in collecting.items()}
+        for operator in collecting.values():
+            operator.settle = lambda: None  # type: ignore[method-assign]  # what was collected stays
 
     def operator(self, operator_id: int) -> StreamOperator:
         return self.operators[operator_id]

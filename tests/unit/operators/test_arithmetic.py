@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.operators.written_functions import exact, is_inlined, written
-from tidegate.operators.flow.column_batch import checked_column, int_column
+from tidegate.operators.contracts.batch import checked_column, int_column
 from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic, evaluate, mask_of
 from tidegate.operators.loop.rewrites.bodies import body_of
 from tidegate.operators.loop.rewrites.fields import Field, Inexact, Ints, field_of

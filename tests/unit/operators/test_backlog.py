@@ -12,12 +12,11 @@ import pytest
 from tidegate.base.errors import CorruptFileError, NewerFormatError, RestoreError, StorageError, UserCodeError
 from tidegate.base.files import Files
 from tidegate.common.watermark_strategy import WatermarkStrategy
+from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.operators.contracts.watermarks import SplitWatermarks, Strategy
 from tidegate.operators.flow import backlog
-from tidegate.operators.flow.backlog import ChannelBacklog, SplitBacklog, chosen
-from tidegate.operators.flow.column_batch import ColumnBatch
-from tidegate.operators.flow.pace import GRACE_MS, Pace
-from tidegate.operators.flow.packing import KEYS, PLAIN, length_of
+from tidegate.operators.flow.backlog import GRACE_MS, ChannelBacklog, Pace, SplitBacklog, chosen
+from tidegate.operators.flow.packing import KEYS, PLAIN, length_of, pack_columns
 from tidegate.operators.flow.rows import Payload, Status
 from tidegate.state import in_flight
 from tidegate.state.in_flight import InFlightLog, InFlightPart, KeptRow, redistribute
@@ -56,7 +55,7 @@ def drained(part: InFlightPart, files: Files, groups: KeyGroupRange | None = Non
     """Event time in front of each value, and the value."""
     found, made = [], ChannelBacklog(part, files, groups)
     while (reader := made.next()) is not None:
-        values: Any = PLAIN.unpack(reader.row.values)
+        values: Any = PLAIN.unpack_list(reader.row.values)
         keys = None if reader.row.keys is None else KEYS.unpack_list(reader.row.keys)
         numbers = chosen(reader, keys, MOST)
         wanted = range(reader.taken, len(values)) if numbers is None else numbers
@@ -221,8 +220,8 @@ def test_what_comes_behind_several_logs_waits_for_all_of_them(files: Files) -> N
 
 def test_records_without_keys_stay_whole_and_sources_keep_a_log_for_each_split(files: Files) -> None:
     made = SplitBacklog(None, files)
-    made.keep("p0", range(3), [1, 2, 3])
-    made.keep("p1", ColumnBatch.of_scalars([7, 8]), np.array([5, 6]))
+    made.keep("p0", Batch(range(3), [1, 2, 3]))
+    made.keep("p1", ColumnBatch.of_scalars([7, 8], times=np.array([5, 6])))
     made.end("p1")
     part = made.part("shared/a", "v", whole=False)
     assert part is not None
@@ -232,10 +231,9 @@ def test_records_without_keys_stay_whole_and_sources_keep_a_log_for_each_split(f
     again = SplitBacklog(part, files)
     reader = again.of("p1")
     assert reader is not None
-    values, times = again.batch(reader)
-    assert isinstance(values, ColumnBatch)
-    assert (values.rows(), times) == ([7, 8], [5, 6])
-    assert values.columns[0].dtype == np.dtype(np.int64)
+    batch = again.batch(reader)
+    assert (batch.rows(), batch.times) == ([7, 8], [5, 6])
+    assert batch.columns[0].dtype == np.dtype(np.int64)
 
 
 def test_a_partitioner_of_the_users_pins_its_records(files: Files) -> None:
@@ -261,7 +259,7 @@ def test_snapshots_hand_it_on_with_everything_else(files: Files) -> None:
 
 def test_a_record_of_a_source_that_cannot_be_stored_is_named() -> None:
     with pytest.raises(UserCodeError, match="must be picklable") as caught:
-        SplitBacklog(None, Files("memory://x")).keep("p0", [lambda: 1], None)
+        SplitBacklog(None, Files("memory://x")).keep("p0", Batch([lambda: 1]))
     assert caught.value.where == "split 'p0' of a source"
 
 
@@ -270,7 +268,7 @@ def test_chunks_are_counted_without_being_unpacked(count: int) -> None:
     assert length_of(PLAIN.pack(list(range(count)))) == count
     assert length_of(PLAIN.pack([(n,) for n in range(count)])) == count
     assert length_of(KEYS.pack([f"{n}" for n in range(count)])) == count
-    assert length_of(ColumnBatch.of_tuples(list(range(count)), list(range(count))).pack()) == count
+    assert length_of(pack_columns([np.arange(count), np.arange(count)], 2)) == count
     rows = [KeptRow("e", 0, count, b"", None, None)]
     assert rows[0].size == 0
 

@@ -18,16 +18,16 @@ from tidegate.common import Types
 from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import Partitioning, Ship
+from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec
-from tidegate.operators.flow.column_batch import MARK, ColumnBatch, packed_field
 from tidegate.operators.flow.outputs import EdgeOutput, Target
-from tidegate.operators.flow.packing import KEYS, PLAIN, Packer
+from tidegate.operators.flow.packing import COLUMNS, KEYS, PLAIN, Packer, packed_field
 from tidegate.operators.loop.codegen import Loop
 from tidegate.operators.loop.rewrites.columns import _PATIENCE, LEAST
 from tidegate.state.key_groups import group_of, subtask_for
 from tidegate.state.keys import visible
 
-Batch = tuple[Sequence[Any], "list[Any] | None"]
+Given = tuple[Sequence[Any], "list[Any] | None"]
 Channel = list[tuple[Any, Any, Any]]
 """Records with key and timestamp."""
 
@@ -49,7 +49,7 @@ class Sent:
         self.chunks: dict[int, list[tuple[int, Channel]]] = {}
         self.columns = 0
         for _, target, _, _, _, number, watermark, (values, keys, times) in edge.rows:
-            self.columns += values[0] == MARK
+            self.columns += values[0] == COLUMNS
             assert number == len(self.chunks.setdefault(target, []))
             rows = Packer(declared).unpack_list(values)
             records = list(zip(rows, _keys(values, keys), _times(times, len(rows)), strict=True))
@@ -61,9 +61,7 @@ def _keys(values: bytes, keys: bytes) -> list[Any]:
     field = packed_field(keys)
     if field is None:
         return [visible(key) for key in KEYS.unpack_list(keys)]
-    columns = PLAIN.unpack(values)
-    assert isinstance(columns, ColumnBatch)
-    return columns.lists()[field]
+    return PLAIN.unpack((values, keys, None)).keys or []
 
 
 def _times(times: bytes | None, count: int) -> list[Any]:
@@ -73,7 +71,7 @@ def _times(times: bytes | None, count: int) -> list[Any]:
 def send(
     specs: list[Any],
     selector: Any,
-    batches: list[Batch],
+    batches: list[Given],
     *,
     inline: bool = True,
     targets: int = 3,
@@ -87,18 +85,15 @@ def send(
     for n in range(len(specs) - 1, -1, -1):
         chain = node(n, specs[n - 1] if n else SourceSpec(NumberSequenceSource(1, 2)), chain)
     bindings = Sending(chain, edge, targets, maximum, inline, chunk)
-    loop, timed = Loop(chain, bindings, into=False), False
+    loop = Loop(chain, bindings, into=False)
     for watermark, (values, times) in enumerate(batches):
-        if (times is not None) != timed:  # as the subtask does
-            bindings.edge.cut(watermark - 1, everything=True)
-            timed = not timed
-        loop(values, times)
-        bindings.edge.cut(watermark, everything=False)
-    bindings.edge.cut(len(batches) - 1, everything=True)
+        loop(Batch(values, times))
+        bindings.edge.flush(watermark, everything=False)
+    bindings.edge.flush(len(batches) - 1, everything=True)
     return Sent(bindings.edge, declared)
 
 
-def check(specs: list[Any], selector: Any, batches: list[Batch], **how: Any) -> Sent:
+def check(specs: list[Any], selector: Any, batches: list[Given], **how: Any) -> Sent:
     """What the batch path sends, after a look at what the loop sends."""
     sent = send(specs, selector, batches, **how)
     expected = send(specs, selector, batches, inline=False, **how)
@@ -129,7 +124,7 @@ CHAINS: list[tuple[list[Any], Any]] = [
 @pytest.mark.parametrize("targets", [1, 2, 3, 100])
 @pytest.mark.parametrize("maximum", [128, 100, 1000])
 def test_channels_get_the_same_records_in_the_same_order(targets: int, maximum: int) -> None:
-    batches: list[Batch] = [(range(-100, 300), None), (list(range(500, 700)), None), (range(7, 7 + LEAST), None)]
+    batches: list[Given] = [(range(-100, 300), None), (list(range(500, 700)), None), (range(7, 7 + LEAST), None)]
     for specs, selector in CHAINS:
         sent = check(specs, selector, batches, targets=targets, maximum=maximum)
         assert sent.columns == sum(map(len, sent.chunks.values())), "all as columns"
@@ -145,7 +140,7 @@ def test_timestamps_go_with_their_records(specs: list[Any], selector: Any) -> No
     assert sent.columns == sum(map(len, sent.chunks.values()))
 
 
-ODD_BATCHES: list[Batch] = [
+ODD_BATCHES: list[Given] = [
     (list(range(LEAST - 1)), None),
     ([*range(200), True], None),
     ([*range(100), None], None),
@@ -158,8 +153,8 @@ ODD_BATCHES: list[Batch] = [
 
 
 @pytest.mark.parametrize("odd", ODD_BATCHES)
-def test_batches_in_between_that_are_not_for_columns_keep_their_place(odd: Batch) -> None:
-    plain: list[Batch] = [(range(n, n + 150), None) for n in range(3)]
+def test_batches_in_between_that_are_not_for_columns_keep_their_place(odd: Given) -> None:
+    plain: list[Given] = [(range(n, n + 150), None) for n in range(3)]
     key = written("lambda x: 0 if x is None else x", {})
     for specs, selector in (([], key), ([], lambda x: x), ([MapSpec(lambda x: x)], lambda x: x % 3)):
         if None not in odd[0] or selector is key:
@@ -169,18 +164,18 @@ def test_batches_in_between_that_are_not_for_columns_keep_their_place(odd: Batch
 
 
 def test_records_of_another_shape_begin_a_chunk() -> None:
-    untimed: Batch = (range(100), None)
+    untimed: Given = (range(100), None)
     sent = check(PAIRS, lambda r: r[0], [untimed, (range(100), list(range(100))), untimed], chunk=1000, targets=2)
     assert sent.columns == 6
     edge = EdgeOutput(Edge(0, 0, None, 9, Partitioning(Ship.HASH)), 0, 1, Target(1, 0, 1, 128, "below"), 1000)
     ones, twos = np.full(3, 1), np.full(3, 2)
-    edge.extend(ColumnBatch([ones], 0), ones, 0, None)
-    edge.extend(ColumnBatch([ones, twos], 2), ones, 0, None)
-    edge.extend(ColumnBatch([ones, twos], 2), ones, 1, None)
-    edge.extend(ColumnBatch([ones, twos], 2), twos, None, None)
-    edge.extend(ColumnBatch([ones, twos], 2), twos, None, twos)
-    edge.extend(ColumnBatch([ones, twos], 2), ones, None, ones)
-    edge.cut(1, everything=True)
+    edge.extend(ColumnBatch([ones], 0, 0), ones)
+    edge.extend(ColumnBatch([ones, twos], 2, 0), ones)
+    edge.extend(ColumnBatch([ones, twos], 2, 1), ones)
+    edge.extend(ColumnBatch([ones, twos], 2), twos)
+    edge.extend(ColumnBatch([ones, twos], 2, None, twos), twos)
+    edge.extend(ColumnBatch([ones, twos], 2, None, ones), ones)
+    edge.flush(1, everything=True)
     pair = (1, 2)
     assert Sent(edge, None).channels[0] == [
         *[(1, 1, None)] * 3,
@@ -200,8 +195,8 @@ def test_timestamps_some_of_which_are_missing_are_left_to_the_loop() -> None:
 
 def test_a_watermark_is_never_ahead_of_a_record() -> None:
     """Record n * 1000 + i is of batch n, behind which the watermark is n."""
-    odd: list[Batch] = [([*range(3000, 3100), True], None), ([5000], None)]
-    plain: list[Batch] = [(range(n * 1000, n * 1000 + 90), None) for n in (0, 1, 2, 4, 6, 7)]
+    odd: list[Given] = [([*range(3000, 3100), True], None), ([5000], None)]
+    plain: list[Given] = [(range(n * 1000, n * 1000 + 90), None) for n in (0, 1, 2, 4, 6, 7)]
     batches = [*plain[:3], odd[0], plain[3], odd[1], *plain[4:]]
     for chunk in (1, 50, 10_000):
         sent = check([], lambda x: x % 7, batches, chunk=chunk)
@@ -247,8 +242,8 @@ def test_tuples_of_any_width(width: int, as_columns: bool) -> None:
 
 
 def test_it_stops_trying_after_many_batches_in_vain() -> None:
-    vain: list[Batch] = [(["1.5"] * 100, None)]
-    good: list[Batch] = [(range(100), None)]
+    vain: list[Given] = [(["1.5"] * 100, None)]
+    good: list[Given] = [(range(100), None)]
     assert check([], lambda x: x, [*vain * _PATIENCE, *good]).columns
     assert not check([], lambda x: x, [*vain * (_PATIENCE + 1), *good]).columns
     assert check([], lambda x: x, [*vain * _PATIENCE, *good, *vain, *good]).columns
@@ -276,11 +271,11 @@ def test_a_global_may_change_from_batch_to_batch() -> None:
 # -- chains that end in something else ---------------------------------------------------------------------------------
 
 
-def collect(root: ChainNode, batches: list[Batch], inline: bool) -> tuple[list[Any], list[Any]]:
+def collect(root: ChainNode, batches: list[Given], inline: bool) -> tuple[list[Any], list[Any]]:
     bindings = Bindings(root, inline=inline)
     loop = Loop(root, bindings, into=False)
     for values, times in batches:
-        loop(values, times)
+        loop(Batch(values, times))
     return list(map(exact, bindings.values[9])), bindings.times[9]
 
 
@@ -292,7 +287,7 @@ def test_what_is_behind_gets_records_as_ever() -> None:
         SourceSpec(NumberSequenceSource(1, 2)),
         node(1, MapSpec(lambda x: (x % 7, x)), node(2, FilterSpec(lambda r: r[0]), root)),
     )
-    batches: list[Batch] = [(range(200), list(range(200))), (list(range(3)), [1, 2, 3]), (range(100), [None] * 100)]
+    batches: list[Given] = [(range(200), list(range(200))), (list(range(3)), [1, 2, 3]), (range(100), [None] * 100)]
     assert collect(root, batches, inline=True) == collect(root, batches, inline=False)
 
 
@@ -318,7 +313,7 @@ def test_what_a_function_behind_changes_is_seen_at_the_next_record() -> None:
         one, both = node(9, SinkSpec(SINK)), Adds()
         root = node(0, SourceSpec(NumberSequenceSource(1, 2)), node(1, MapSpec(add), node(2, MapSpec(counted), one)))
         other = node(1, MapSpec(both.add), node(2, MapSpec(both.grow), node(9, SinkSpec(SINK))))
-        batches: list[Batch] = [(range(1, 70), None)]
+        batches: list[Given] = [(range(1, 70), None)]
         return collect(root, batches, inline), collect(
             node(0, SourceSpec(NumberSequenceSource(1, 2)), other), batches, inline
         )
@@ -360,8 +355,8 @@ def chains(draw: st.DrawFn) -> tuple[list[Any], Any]:
 
 
 @st.composite
-def some_batches(draw: st.DrawFn) -> list[Batch]:
-    made: list[Batch] = []
+def some_batches(draw: st.DrawFn) -> list[Given]:
+    made: list[Given] = []
     for _ in range(draw(st.integers(1, 5))):
         start, size = draw(st.integers(-100, 100)), draw(st.sampled_from([0, 1, 63, 64, 65, 130]))
         values: Any = range(start, start + size)
@@ -378,7 +373,7 @@ def some_batches(draw: st.DrawFn) -> list[Batch]:
     chains(), some_batches(), st.sampled_from([1, 2, 3]), st.sampled_from([3, 128, 100]), st.sampled_from([1, 70, 999])
 )
 def test_random_chains(
-    chain: tuple[list[Any], Any], batches: list[Batch], targets: int, maximum: int, chunk: int
+    chain: tuple[list[Any], Any], batches: list[Given], targets: int, maximum: int, chunk: int
 ) -> None:
     how: dict[str, Any] = {"targets": targets, "maximum": maximum, "chunk": chunk}
     if (failure := failure_of(*chain, batches, inline=False, **how)) is None:

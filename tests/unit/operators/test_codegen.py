@@ -11,6 +11,7 @@ from tidegate.base.errors import StateAccessError, UserCodeError
 from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop
 
@@ -19,7 +20,7 @@ LATE = OutputTag("late")
 
 def run(root: ChainNode, values: list[Any], times: list[Any] | None = None) -> Bindings:
     bindings = Bindings(root)
-    Loop(root, bindings, into=False)(values, times)
+    Loop(root, bindings, into=False)(Batch(values, times))
     return bindings
 
 

@@ -17,9 +17,9 @@ from tidegate.graph.plan import Chain, ChainNode, Edge, Operator
 from tidegate.graph.transformation import Partitioning, Ship
 from tidegate.operators.contracts.settings import Settings
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, ReduceSpec
-from tidegate.operators.flow.column_batch import ColumnBatch, pack_field
 from tidegate.operators.flow.outputs import Target
-from tidegate.operators.flow.packing import PLAIN
+from tidegate.operators.flow.packing import PLAIN, pack_columns, pack_field
+from tidegate.operators.flow.round import SubtaskRound
 from tidegate.operators.flow.rows import ACK, BARRIER, DATA, Ack, Barrier, Payload, RoundContext, Row, TaskPlan
 from tidegate.operators.flow.subtask import Subtask
 from tidegate.operators.loop.rewrites import prepare
@@ -81,9 +81,9 @@ def subtask_of(directory: Path, specs: list[Any], tags: list[str | None], inline
 
 
 def columns(records: list[Record], key_field: int | None, times: list[int] | None) -> Payload:
-    made = ColumnBatch([np.array(column, dtype=np.int64) for column in zip(*records, strict=True)], len(records[0]))
-    keys = ColumnBatch([made.columns[0]], 0).pack() if key_field is None else pack_field(key_field)
-    return made.pack(), keys, None if times is None else ColumnBatch([np.array(times, dtype=np.int64)], 0).pack()
+    made = [np.array(column, dtype=np.int64) for column in zip(*records, strict=True)]
+    keys = pack_columns(made[:1], 0) if key_field is None else pack_field(key_field)
+    return pack_columns(made, len(made)), keys, None if times is None else pack_columns([np.array(times)], 0)
 
 
 def one_by_one(records: list[Record], times: list[int] | None) -> Payload:
@@ -101,7 +101,7 @@ def rounds(subtask: Subtask, payloads: list[list[Payload]], watermarks: list[int
         rows.append((1, 0, BARRIER, 0, 0, len(rows), watermarks[-1], Barrier("token", False, finished, False)))
         context = RoundContext(n, f"version-{n}", None, 1, completed=(n,) if n else ())
         known = len(outcomes[-1].files) if outcomes else 0
-        outcomes.append(Outcome(list(subtask.run(context, accepted, iter(rows))), files, known))
+        outcomes.append(Outcome(list(SubtaskRound(subtask, context, accepted).run(iter(rows))), files, known))
         accepted = TaskPlan(snapshots=outcomes[-1].snapshots or accepted.snapshots)
     subtask.close()
     return outcomes

@@ -16,6 +16,7 @@ from tests.unit.operators.written_functions import is_inlined
 from tidegate.base.errors import UserCodeError
 from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.output_tag import OutputTag
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop
 
@@ -35,7 +36,7 @@ def outcome(specs: list[Any], values: list[Any], inline: bool) -> tuple[list[Any
     bindings = Bindings(root, inline=inline)
     reached = bindings.values[len(specs) + 1]
     try:
-        Loop(root, bindings, into=False)(list(values), list(range(len(values))))
+        Loop(root, bindings, into=False)(Batch(list(values), list(range(len(values)))))
     except UserCodeError as error:
         return reached, str(error)
     return reached, ""
@@ -486,7 +487,7 @@ def test_an_error_deep_in_a_chain_keeps_its_cause() -> None:
         chain = node(n, specs[n - 1], chain)
     root = node(0, SourceSpec(NumberSequenceSource(1, 2)), chain)
     with pytest.raises(UserCodeError) as caught:
-        Loop(root, Bindings(root), into=False)([0], None)
+        Loop(root, Bindings(root), into=False)(Batch([0]))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 

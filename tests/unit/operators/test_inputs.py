@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tidegate.base.errors import RoundError, UserCodeError
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.watermarks import ChannelWatermarks, SplitWatermarks, Strategy
 from tidegate.operators.flow.inputs import ChannelInput
 from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Generator, Row, Status
@@ -124,7 +125,9 @@ class Bounded:
 def test_split_watermarks_trail_by_the_bound_and_skip_idle_splits() -> None:
     marks = SplitWatermarks(Strategy(Bounded()), {"a": Generator(100, 0), "b": Generator(50, 0)})
     assert marks.status(MIN_WATERMARK, 10) == Status(50 - 3 - 1, False)
-    assert list(marks.pieces("a", [1, 2], [120, 110], 150)) == [([1, 2], [120, 110])]
+    batch = Batch([1, 2], [120, 110])
+    [(marks.splits["a"], piece)] = marks.strategy.pieces(marks.splits["a"], batch, 150)
+    assert piece is batch
     assert marks.status(46, 150) == Status(120 - 4, False)  # b is idle
     assert marks.status(116, 400) == Status(116, True)
     assert marks.next_look_ms(150) == 250
@@ -175,7 +178,7 @@ def test_assigner_without_a_time_of_64_bits_is_named_with_operator_line_and_reco
     values = list(range(len(moments)))
     for former in (None, [1] * len(values)):
         with pytest.raises(UserCodeError) as refused:
-            strategy.timestamps(values, former)
+            strategy.timed(Batch(values, former))
         assert refused.value.rule.endswith("in milliseconds, an int of 64 bits")
         assert refused.value.found == f"{moments[-1]!r} of type {type(moments[-1]).__name__}; record {values[-1]}"
         where, cure = str(refused.value.where), str(refused.value.cure)
@@ -190,6 +193,6 @@ def test_times_at_the_ends_of_64_bits_numpy_ints_and_floats_become_ints() -> Non
         def timestamp_assigner(self, value: Any, former: int) -> Any:
             return value
 
-    times = Strategy(Same()).timestamps([np.int64(5), True, 1.5, (1 << 63) - 1, -(1 << 63)], None)
-    assert [repr(time) for time in times or ()] == ["5", "1", "1", str((1 << 63) - 1), str(-(1 << 63))]
-    assert Strategy(Same()).timestamps([], None) == []
+    batch = Strategy(Same()).timed(Batch([np.int64(5), True, 1.5, (1 << 63) - 1, -(1 << 63)]))
+    assert [repr(time) for time in batch.time_list() or ()] == ["5", "1", "1", str((1 << 63) - 1), str(-(1 << 63))]
+    assert Strategy(Same()).timed(Batch([])).times == []

@@ -20,6 +20,7 @@ from tests.unit.operators.written_functions import is_inlined, written
 from tidegate.base.errors import UserCodeError
 from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.plan import ChainNode
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.specs import FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop
 from tidegate.operators.loop.rewrites.bodies import body_of
@@ -49,7 +50,7 @@ def chain_of(specs: list[Any]) -> ChainNode:
 def run(specs: list[Any], values: list[Any], inline: bool) -> list[Any]:
     root = chain_of(specs)
     bindings = Bindings(root, inline=inline)
-    Loop(root, bindings, into=False)(values, None)
+    Loop(root, bindings, into=False)(Batch(values))
     return bindings.values[len(specs) + 1]
 
 
@@ -162,13 +163,13 @@ def test_a_name_that_comes_to_stand_for_another_function_is_called_from_the_func
     function = written("lambda x: measure(x)", {"measure": len})
     root = chain_of([MapSpec(function)])
     loop, seen = Loop(root, Bindings(root), into=False), []
-    loop(["a"], None)
+    loop(Batch(["a"]))
 
     def measure(value: Any) -> Any:
         seen.append(sys._getframe(1).f_code.co_filename)
 
     function.__globals__["measure"] = measure
-    loop(["a"], None)
+    loop(Batch(["a"]))
     assert seen == [function.__code__.co_filename]
 
 
@@ -206,7 +207,7 @@ def frames_of(loop: Loop, values: list[Any]) -> list[str]:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        loop(values, None)
+        loop(Batch(values))
     finally:
         sys.settrace(before)
     return frames
@@ -216,7 +217,7 @@ def test_a_debugger_that_comes_later_sees_the_functions() -> None:
     root = chain_of([MapSpec(takes_one)])
     bindings = Bindings(root)
     loop = Loop(root, bindings, into=False)
-    loop([[1, 2]], None)
+    loop(Batch([[1, 2]]))
     assert "takes_one" in frames_of(loop, [[1], [2]])
     assert bindings.values[2] == [1, 0, 0]
 
@@ -266,11 +267,11 @@ def test_asserts_are_those_of_the_driver(flag: str | None, tmp_path: Path) -> No
     bindings.rewrites = rewrites
     loop = Loop(root, bindings, into=False)
     if flag and not sys.flags.optimize:
-        loop([1, -1], None)
+        loop(Batch([1, -1]))
         assert bindings.values[2] == [1, -1]
     else:
         with pytest.raises(UserCodeError, match="rule"):
-            loop([1, -1], None)
+            loop(Batch([1, -1]))
 
 
 # -- equal functions of two files --------------------------------------------------------------------------------------

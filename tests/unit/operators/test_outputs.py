@@ -28,7 +28,7 @@ def fill(edge: EdgeOutput, values: list[Any]) -> dict[int, list[Any]]:
     append, _, _ = edge.appends
     for value in values:
         append(value)
-    edge.cut(7, everything=True)
+    edge.flush(7, everything=True)
     return received(edge)
 
 
@@ -80,7 +80,7 @@ def test_hash_routes_by_key_group_and_ships_the_keys() -> None:
         append_value, append_key, _ = edge.router[key]
         append_value(str(key))
         append_key(key)
-    edge.cut(7, everything=True)
+    edge.flush(7, everything=True)
     for row in edge.rows:
         values, keys, times = (column and PLAIN.unpack_list(column) for column in row[7])
         assert [str(k) for k in keys] == values
@@ -94,10 +94,10 @@ def test_only_full_buffers_are_cut_before_the_end() -> None:
     append, _, _ = edge.appends
     for value in range(3):
         append(value)
-    edge.cut(7, everything=False)
+    edge.flush(7, everything=False)
     assert edge.rows == []
     append(3)
-    edge.cut(7, everything=False)
+    edge.flush(7, everything=False)
     assert received(edge) == {0: [0, 1, 2, 3]}
 
 
@@ -125,4 +125,4 @@ def test_records_that_cannot_be_pickled_are_refused_with_the_receiver_named() ->
     edge = output(Ship.GLOBAL)
     edge.appends[0](lambda: None)
     with pytest.raises(UserCodeError, match=r"must be picklable[\s\S]*'below'"):
-        edge.cut(7, everything=True)
+        edge.flush(7, everything=True)

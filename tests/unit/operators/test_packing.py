@@ -31,7 +31,7 @@ def exactly(values: list[Any]) -> list[Any]:
 
 def there_and_back(values: list[Any], declared: Any = None) -> tuple[bool, Any]:
     data = Packer(declared, "next").pack(values)
-    return data[0] != 0x80, Packer(declared, "next").unpack(data)
+    return data[0] != 0x80, Packer(declared, "next").unpack_list(data)
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
@@ -104,4 +104,4 @@ def test_a_tuple_of_another_class_or_with_more_fields_comes_out_as_declared() ->
 
 
 def test_keys_and_timestamps() -> None:
-    assert PLAIN.unpack(PLAIN.pack([1, None, 3])) == [1, None, 3]
+    assert PLAIN.unpack_list(PLAIN.pack([1, None, 3])) == [1, None, 3]

@@ -16,6 +16,7 @@ from tests.unit.operators.loop_bindings import SINK, Bindings, node
 from tests.unit.operators.written_functions import is_inlined, written
 from tidegate.base.errors import UserCodeError
 from tidegate.connectors.values.ranges import NumberSequenceSource
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop
 
@@ -145,7 +146,7 @@ def outcome(specs: list[Any], value: Any, inline: bool) -> tuple[list[str], str,
     EVENTS.clear()
     events: list[Any] = []  # of a failure none: a traceback holds what it holds
     try:
-        Loop(root, bindings, into=False)(records() if value is None else [value, 1, value], None)
+        Loop(root, bindings, into=False)(Batch(records() if value is None else [value, 1, value]))
         events = EVENTS.copy()
     except UserCodeError as error:
         message = str(error)

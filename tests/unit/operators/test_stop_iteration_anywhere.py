@@ -139,7 +139,7 @@ class Batches(Iterator[Batch]):
     """An iterator that calls user code: there a StopIteration means the end, and only there."""
 
     def __init__(self, stops: str, interval: SplitInterval) -> None:
-        self.batches: list[Batch] = [([value], None) for value in range(interval.start, interval.end)]
+        self.batches = [Batch([value]) for value in range(interval.start, interval.end)]
 
     def __next__(self) -> Batch:
         if not self.batches:

@@ -16,6 +16,7 @@ from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSo
 from tidegate.datastream.typed_functions import TypedProcess
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import Chain, ChainNode, JobGraph
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.specs import MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop
 from tidegate.operators.loop.tagging import can_tag, tagging_operators
@@ -223,5 +224,5 @@ def test_a_loop_looks_for_tags_only_where_there_may_be_some() -> None:
     root = node(0, SourceSpec(NumberSequenceSource(1, 2)), node(1, ProcessSpec(Splits()), node(2, SinkSpec(SINK))))
     for tags, expected in ((True, []), (False, [(OutputTag("late"), 1)])):
         parts = Bindings(root, tags=tags)
-        Loop(root, parts, into=False)([1], None)
+        Loop(root, parts, into=False)(Batch([1]))
         assert parts.values[2] == expected

@@ -18,7 +18,7 @@ from tidegate.common import WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.datastream import KeyedProcessFunction
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
-from tidegate.operators.flow.column_batch import ColumnBatch
+from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.operators.loop import rewrites
 from tidegate.operators.loop.rewrites import texts
 from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic
@@ -105,18 +105,18 @@ def column_of(extract: Any) -> Any:
 
 def test_timestamps_of_a_batch_are_a_column() -> None:
     way = column_of(Hundredth(7).extract_timestamp)
-    assert way(range(100), -1).tolist() == [7 + 100 * n for n in range(100)]
+    assert way(Batch(range(100)), -1).tolist() == [7 + 100 * n for n in range(100)]
     assert way(ColumnBatch.of_scalars(np.arange(64)), -1).dtype == np.int64
 
 
 @pytest.mark.parametrize("values", [range(63), ["a"] * 64, [1.5] * 64, [(1, 2)] * 64, [1 << 62] * 64])
 def test_timestamps_of_other_batches_are_left_to_the_assigner(values: Any) -> None:
-    assert column_of(Hundredth(7).extract_timestamp)(values, -1) is None
+    assert column_of(Hundredth(7).extract_timestamp)(Batch(values), -1) is None
 
 
 def test_what_is_no_arithmetic_has_no_column() -> None:
     assert column_of(lambda value, before: print(value)) is None
-    assert column_of(Hundredth("text").extract_timestamp)(range(100), -1) is None
+    assert column_of(Hundredth("text").extract_timestamp)(Batch(range(100)), -1) is None
 
 
 class Former(TimestampAssigner):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tidegate.base.errors import CorruptFileError
 from tidegate.base.files import Files
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.connectors.files.paths import SOURCE
-from tidegate.operators.flow.column_batch import Values
+from tidegate.operators.contracts.batch import Batch
 
 
 class FileFormat(ABC):
@@ -26,8 +27,8 @@ class FileFormat(ABC):
         """Return whether a reader can start anywhere in the file."""
 
     @abstractmethod
-    def read(self, path: str, size: int, start: int, end: int) -> Iterator[Values]:
-        """Yield the records that **start** in ``[start, end)``, in batches.
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[Sequence[Any] | Batch]:
+        """Yield the records that **start** in ``[start, end)``, in batches: lists of records, or a ``Batch`` each.
 
         ``size`` is the size of the file when it was planned. Bytes that were appended later are not read.
         """

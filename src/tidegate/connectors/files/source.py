@@ -180,7 +180,7 @@ class _FileReader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         path, size, start = interval.start
         for values in self._format.read(path, size, start, interval.end[2]):
-            yield values, None
+            yield values if isinstance(values, Batch) else Batch(values)
 
 
 def _exists(path: str) -> bool:

@@ -17,7 +17,6 @@ from tidegate.connectors.files.source import FileSource
 from tidegate.connectors.formats.avro_schemas import AvroSchema, GenericRecordAvroTypeInfo, avro_encoder
 from tidegate.connectors.formats.columns import ROWS
 from tidegate.connectors.formats.libraries import library
-from tidegate.operators.flow.column_batch import Values
 
 _SYNC = 16
 _SCAN = 1 << 16
@@ -39,7 +38,7 @@ class AvroFormat(BulkFormat):
     def can_cut(self, path: str) -> bool:
         return True
 
-    def read(self, path: str, size: int, start: int, end: int) -> Iterator[Values]:
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
         fastavro = library("fastavro", "Avro files")
         with unchanged(path, size).open_stream("") as stream:
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidegate.base.errors import CorruptFileError, UserCodeError
@@ -16,7 +16,7 @@ from tidegate.connectors.formats.avro_schemas import AvroSchema, GenericRecordAv
 from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
 from tidegate.connectors.formats.libraries import library
 from tidegate.connectors.values.ranges import BATCH_SIZE
-from tidegate.operators.flow.column_batch import ColumnBatch, Values
+from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.table.types import row_of
 
 ROW_GROUP = 1 << 17
@@ -32,7 +32,7 @@ class _ParquetFormat(BulkFormat):
     def can_cut(self, path: str) -> bool:
         return True
 
-    def read(self, path: str, size: int, start: int, end: int) -> Iterator[Values]:
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[Sequence[Any] | Batch]:
         parquet = library("pyarrow.parquet", "Parquet files")
         with unchanged(path, size).open_stream("") as stream:
             try:
@@ -54,7 +54,7 @@ class _ParquetFormat(BulkFormat):
     def _columns(self, file: Any, path: str) -> list[str]:
         raise NotImplementedError
 
-    def _values(self, batch: Any) -> Values:
+    def _values(self, batch: Any) -> Sequence[Any] | Batch:
         raise NotImplementedError
 
 
@@ -115,7 +115,7 @@ class ParquetColumnarRowInputFormat(_ParquetFormat):
     def _columns(self, file: Any, path: str) -> list[str]:
         return asked_columns(file.schema_arrow, self._names, path, self._case_sensitive)
 
-    def _values(self, batch: Any) -> Values:
+    def _values(self, batch: Any) -> Sequence[Any] | Batch:
         wanted = arrow_schema(self._type)
         columns = [column.cast(field.type) for column, field in zip(batch.columns, wanted, strict=True)]
         if not self._as_tuples:
@@ -159,7 +159,7 @@ class AvroParquetFormat(_ParquetFormat):
     def _columns(self, file: Any, path: str) -> list[str]:
         return asked_columns(file.schema_arrow, list(self._arrow.names), path, True)
 
-    def _values(self, batch: Any) -> Values:
+    def _values(self, batch: Any) -> Sequence[Any] | Batch:
         arrow = library("pyarrow", "Parquet files")
         columns = [column.cast(field.type) for column, field in zip(batch.columns, self._arrow, strict=True)]
         records: list[Any] = arrow.RecordBatch.from_arrays(columns, schema=self._arrow).to_pylist(

@@ -139,7 +139,7 @@ class _FrameEnumerator(SplitEnumerator):
 class _FrameReader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         for rows in pickles_in(interval.start):
-            yield rows, None
+            yield Batch(rows)
 
 
 class StreamReaderSource(Source):
@@ -217,7 +217,7 @@ class _PartitionReader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         partition = load_stored(base64.b64decode(interval.start["partition"]))
         for batch in _batches(self._reader.read(partition), self._names):
-            yield batch, None
+            yield Batch(batch)
 
 
 def _text(partition: Any) -> str:

@@ -40,7 +40,7 @@ class KafkaRecordDeserializationSchema(ABC):
         return ValueOnly(deserialization_schema)
 
     def batch(self, place: TopicPartition, records: list[Any]) -> Batch:
-        """Values and timestamps of many records, as the client has read them."""
+        """The values of many records with the timestamps of the records, as the client has read them."""
         topic, partition = place
         values, times = [], []
         for r in records:
@@ -49,7 +49,7 @@ class KafkaRecordDeserializationSchema(ABC):
             if value is not None:
                 values.append(value)
                 times.append(r.timestamp)
-        return values, times
+        return Batch(values, times)
 
 
 class ValueOnly(KafkaRecordDeserializationSchema):
@@ -76,4 +76,4 @@ class ValueOnly(KafkaRecordDeserializationSchema):
         if any(value is None for value in values):
             present = [n for n, value in enumerate(values) if value is not None]
             values, times = [values[n] for n in present], [times[n] for n in present]
-        return values, times
+        return Batch(values, times)

@@ -138,12 +138,12 @@ class KafkaReader(SplitReader):
         times: list[int] = []
         for record in records:
             try:
-                found, moments = self._deserializer.batch(place, [record])
+                found = Batch.of(self._deserializer.batch(place, [record]))
             except Exception as error:
-                found, moments = [(tag, _bad_record(place, record, error))], [record.timestamp]
-            values += found
-            times += moments or []
-        return values, times
+                found = Batch([(tag, _bad_record(place, record, error))], [record.timestamp])
+            values += found.rows()
+            times += found.time_list() or []
+        return Batch(values, times)
 
     def _first_bad(self, place: TopicPartition, records: list[Any], error: Exception) -> tuple[Any, Exception]:
         """The first record that fails, found one by one: batches are for speed, not for errors."""

@@ -135,7 +135,7 @@ class _SocketReader(SplitReader):
         taken: dict[str, Any] = interval.start
         for lines in self._pieces(taken):
             for start in range(0, len(lines), BATCH_SIZE):
-                yield lines[start : start + BATCH_SIZE], None
+                yield Batch(lines[start : start + BATCH_SIZE])
 
     def _pieces(self, taken: dict[str, Any]) -> Iterator[list[str]]:
         if "lines" in taken:

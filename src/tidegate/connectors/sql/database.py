@@ -111,7 +111,7 @@ class Session(ABC):
                     "Sessions of an earlier attempt of the job do not end",
                     where=self._where,
                     found=f"sessions {found}",
-                    cure="end these sessions by hand; the commit is retried",
+                    cure="end these sessions on the server",
                 )
             time.sleep(0.02)
 

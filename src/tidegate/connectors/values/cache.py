@@ -110,4 +110,4 @@ class _CacheReader(SplitReader):
         self._files = Files(directory)
 
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
-        return pickles_in(self._files.location(interval.split))
+        return map(Batch.of, pickles_in(self._files.location(interval.split)))

@@ -158,7 +158,7 @@ class _GeneratorReader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         for start in range(interval.start, interval.end, BATCH_SIZE):
             indexes = range(start, min(start + BATCH_SIZE, interval.end))
-            yield self._values(indexes), None
+            yield Batch(self._values(indexes))
 
     def _values(self, indexes: range) -> list[Any]:
         values: list[Any] = []

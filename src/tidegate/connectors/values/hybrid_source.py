@@ -9,8 +9,8 @@ from typing import Any
 from tidegate.base.arguments import made_by, wrong
 from tidegate.base.counts import count
 from tidegate.base.errors import ProgramError, RestoreError
+from tidegate.operators.contracts.batch import Given
 from tidegate.operators.contracts.source import (
-    Batch,
     Boundedness,
     Source,
     SourceContext,
@@ -172,7 +172,7 @@ class _HybridReader(SplitReader):
         self._readers = readers
         self.interleaves = all(reader.interleaves for reader in readers)
 
-    def read(self, interval: SplitInterval) -> Iterator[Batch]:
+    def read(self, interval: SplitInterval) -> Iterator[Given]:
         number, _, split = interval.split.partition(":")
         return self._readers[int(number)].read(replace(interval, split=split))
 

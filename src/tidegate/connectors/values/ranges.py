@@ -138,7 +138,7 @@ class _NumberReader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         end: int = interval.end
         for start in range(interval.start, end, BATCH_SIZE):
-            yield range(start, min(start + BATCH_SIZE, end)), None
+            yield Batch(range(start, min(start + BATCH_SIZE, end)))
 
 
 def records_of(method: str, collection: Any) -> Iterable[Any]:
@@ -208,4 +208,4 @@ class _CollectionReader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         for start in range(interval.start, interval.end, BATCH_SIZE):
             # Copies: functions may change their arguments, and a repeated round needs the original values.
-            yield [own(value) for value in self._values[start : min(start + BATCH_SIZE, interval.end)]], None
+            yield Batch([own(value) for value in self._values[start : min(start + BATCH_SIZE, interval.end)]])

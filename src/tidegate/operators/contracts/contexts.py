@@ -1,21 +1,55 @@
-"""What user functions see: runtime context, process contexts, timer service (PyFlink's method names)."""
+"""What user functions see: runtime context, cached files, process contexts, timer service (PyFlink's method names)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any
 
-from tidegate.base.errors import StateAccessError
+from tidegate.base.errors import ProgramError, StateAccessError
 from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import Operator
 from tidegate.metrics.metricbase import MetricGroup
-from tidegate.operators.contracts.distributed_cache import DistributedCache
 from tidegate.operators.contracts.metrics import SubtaskMetricGroup, SubtaskMetrics
-from tidegate.operators.contracts.time_domain import TimeDomain
-from tidegate.operators.contracts.watermarks import Domain
+from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import StateDescriptor
 from tidegate.state.interfaces import AggregatingState, ListState, MapState, ReducingState, ValueState
+
+_arrived: dict[str, dict[str, str]] = {}
+"""Job id -> name -> path, of files that were brought to this host."""
+
+
+def arrived(job_id: str, files: Mapping[str, str]) -> None:
+    """Note the job's files on this host. Without this call they are where the program was started: on the same host."""
+    _arrived[job_id] = dict(files)
+
+
+class DistributedCache:
+    """What ``RuntimeContext.get_distributed_cache`` gives: files by the name they were registered with. ``files``: name -> path
+    where the program was started."""
+
+    def __init__(self, job_id: str, files: Mapping[str, str]) -> None:
+        self._files = {**files, **_arrived.get(job_id, {})}
+
+    def get_file(self, name: str) -> str:
+        """The path of the file or directory on this host. It may be read, and must not be changed: other subtasks read it too."""
+        if name not in self._files:
+            raise ProgramError(
+                "A file is found by the name it was registered with",
+                found=f"no cached file '{name}'",
+                cure=f"one of {', '.join(sorted(self._files))}"
+                if self._files
+                else f'env.register_cached_file("/path", "{name}")',
+            )
+        return self._files[name]
+
+
+class TimeDomain(Enum):
+    """Which clock a timer was set on."""
+
+    EVENT_TIME = 0
+    PROCESSING_TIME = 1
 
 
 class SubtaskRuntimeContext:
@@ -97,16 +131,16 @@ class SubtaskRuntimeContext:
 class SubtaskTimerService:
     """Timers and time of one operator."""
 
-    __slots__ = ("_backend", "_domain", "_operator", "current_processing_time")
+    __slots__ = ("_backend", "_operator", "_time", "current_processing_time")
 
     def __init__(
-        self, operator: Operator, domain: Domain, backend: KeyedBackend | None, now_ms: Callable[[], int]
+        self, operator: Operator, time: EventTime, backend: KeyedBackend | None, now_ms: Callable[[], int]
     ) -> None:
-        self._operator, self._domain, self._backend = operator, domain, backend
+        self._operator, self._time, self._backend = operator, time, backend
         self.current_processing_time = now_ms
 
     def current_watermark(self) -> int:
-        return self._domain.watermark
+        return self._time.watermark
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         self._timers().processing_timers.register(timestamp)

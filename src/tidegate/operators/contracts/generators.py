@@ -9,10 +9,10 @@ from tidegate.base.errors import ArgumentTypeError, UserCodeError
 from tidegate.base.pickling import load_stored
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
-from tidegate.operators.contracts.operator import Site
+from tidegate.operators.contracts.batch import HIGHEST, LOWEST, Batch
+from tidegate.operators.contracts.operator import OperatorSetup
 from tidegate.operators.contracts.settings import Settings
 from tidegate.operators.contracts.watermarks import Piece, Strategy
-from tidegate.operators.flow.column_batch import HIGHEST, LOWEST, ColumnBatch, Times, Values
 from tidegate.operators.flow.rows import MIN_WATERMARK
 from tidegate.operators.loop.blame import reprlib_repr, user_error
 
@@ -49,7 +49,7 @@ class LiveGenerator(WatermarkOutput):
 class GeneratorStrategy(Strategy):
     """A strategy of the kind "custom": its generators are ``LiveGenerator``s, made from a row and turned into one again."""
 
-    cuts_batches = True
+    divides_batches = True
 
     def __init__(self, strategy: WatermarkStrategy, settings: Settings, operator: str) -> None:
         super().__init__(strategy)
@@ -89,25 +89,23 @@ class GeneratorStrategy(Strategy):
 
     # -- records and time --------------------------------------------------------------------------------------------------
 
-    def pieces(
-        self, generator: LiveGenerator, values: Values, timestamps: Times | None, now_ms: int
-    ) -> Iterator[Piece]:
-        """A piece ends behind each record that has put something out."""
-        rows = values.rows() if isinstance(values, ColumnBatch) else values
-        times = [None] * len(rows) if timestamps is None else timestamps
+    def pieces(self, generator: LiveGenerator, batch: Batch, now_ms: int) -> Iterator[Piece]:
+        """A piece ends with each record for which the generator has emitted something."""
+        batch = Batch(batch.rows(), batch.time_list())  # they are handed to the user's code
+        times = batch.time_list() or [None] * len(batch)
         generator.active_ms = now_ms
         on_event, start, at = generator.user.on_event, 0, -1
-        for at, (value, moment) in enumerate(zip(rows, times, strict=True)):
+        for at, (value, moment) in enumerate(zip(batch.rows(), times, strict=True)):
             try:
                 on_event(value, MIN_WATERMARK if moment is None else moment, generator)
             except BaseException as error:
                 raise user_error(error, self._where("on_event"), reprlib_repr(value)) from error
             if generator.moved:
                 generator.moved = False
-                yield generator, rows[start : at + 1], None if timestamps is None else timestamps[start : at + 1]
+                yield generator, batch.part(start, at + 1)
                 start = at + 1
         if start <= at:
-            yield generator, rows[start:], None if timestamps is None else timestamps[start:]
+            yield generator, batch.part(start, at + 1)
 
     def periodic(self, generator: LiveGenerator, now_ms: int) -> None:
         if self._interval_ms and not self._timed_out(generator, now_ms):
@@ -151,12 +149,12 @@ def _set_state(user: WatermarkGenerator, state: bytes) -> None:
         setattr(user, name, value)
 
 
-def strategy_of(strategy: WatermarkStrategy | None, site: Site, operator: str) -> Strategy:
+def strategy_of(strategy: WatermarkStrategy | None, setup: OperatorSetup, operator: str) -> Strategy:
     """What a WatermarkStrategy, or None, means in a subtask of the operator."""
-    settings = site.settings
+    settings = setup.settings
     if strategy is not None and strategy.kind == "custom" and not settings.batch_mode:
         return GeneratorStrategy(strategy, settings, operator)
     meant = Strategy(strategy, settings.batch_mode, settings.watermark_interval_ms)
     meant.operator = operator
-    meant.of_column = None if meant.extract is None else site.column_of(meant.extract)
+    meant.of_column = None if meant.extract is None else setup.column_of(meant.extract)
     return meant

@@ -1,6 +1,6 @@
 """What an operator is to the subtask it runs in: the protocol that all kinds share.
 
-A kind is one class in ``kinds/`` and one line in ``registry.py``. An object of it lives as long as the worker keeps the subtask,
+A kind is a class in ``kinds/`` and a line in ``kinds/registry.py``. An object of it lives as long as the worker keeps the subtask,
 and takes part in round after round. In the order in which they are called:
 
 - once: ``__init__``, ``open``; at the end of the job ``close``;
@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
-from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
-from tidegate.operators.contracts.distributed_cache import DistributedCache
+from tidegate.operators.contracts.batch import Batch
+from tidegate.operators.contracts.contexts import DistributedCache, SubtaskRuntimeContext
 from tidegate.operators.contracts.functions import Hooks
 from tidegate.operators.contracts.metrics import SubtaskMetrics
 from tidegate.operators.contracts.settings import Settings
-from tidegate.operators.contracts.watermarks import Domain
-from tidegate.operators.flow.column_batch import Times, Values
+from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.operators.flow.rows import MAX_WATERMARK, RoundContext, Status, TaskPlan
 from tidegate.operators.loop.rewrites.rewrite import OfColumn
 from tidegate.state.backend import KeyedBackend
@@ -47,7 +46,7 @@ class EndOfInput(Enum):
     AHEAD = "ahead"
     NOW = "now"
     """This round has reached it."""
-    BEHIND = "behind"
+    PAST = "past"
     """An earlier round has reached it: no timer fires any more, and functions that were closed stay closed."""
 
 
@@ -64,22 +63,22 @@ class OperatorRound:
     """What comes is not in the order in which it was sent: an assigner of watermarks looks at it, and says nothing yet."""
 
     def now_ms(self) -> int:
-        """Processing time, never behind the driver's, which decided that a timer is due."""
+        """Processing time, never before the driver's, which decided that a timer is due."""
         return max(self.context.now_ms, self.clock())
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where an operator lives. ``index``: of the subtask. ``above``: the watermark of its input. ``emit``: the way for records
-    that it emits outside of the loop, with their timestamps or None. ``tags``: its function may emit to side outputs.
-    ``advance(now_ms, exact)``: lets time go on behind it, up to its watermark ``below``, before it emits more; ``exact``: what it
-    has emitted so far and what it will emit are told apart by that watermark in other chains too. ``column_of``: how a function
-    of a record is evaluated for a whole batch, if there is a way."""
+class OperatorSetup:
+    """What a subtask gives an operator. ``index``: of the subtask. ``input_time``: event time at the operator's input. ``emit``:
+    takes batches that the operator emits outside of the loop. ``tags``: the operator's function may emit to side outputs.
+    ``advance(now_ms, exact)``: brings the operators downstream up to the operator's ``output_time`` before it emits more;
+    ``exact``: other chains too see that watermark between what was emitted and what will be. ``column_of``: how a function of a
+    record is evaluated for a whole batch, if there is a way."""
 
     index: int
     settings: Settings
-    above: Domain
-    emit: Callable[[Values, Times | None], None]
+    input_time: EventTime
+    emit: Callable[[Batch], None]
     tags: bool = True
     advance: Callable[[int, bool], None] = lambda now_ms, exact: None
     column_of: Callable[[UserFunction], OfColumn | None] = lambda function: None
@@ -93,16 +92,16 @@ class StreamOperator:
     emits_fresh: ClassVar[bool] = False
     """What it emits is nobody else's: the first reader need not be given a copy."""
     follows_input: ClassVar[bool] = True
-    """Whether the watermark behind it has to do with that of its input."""
+    """Whether its output watermark depends on that of its input."""
 
-    def __init__(self, node: ChainNode, site: Site) -> None:
-        self.node, self.site, self.operator = node, site, node.operator
-        self.above = site.above
-        self.below = site.above
-        """The watermark behind it. An operator that has an own time, or that has to act before time goes on behind it, puts a
-        domain of its own here."""
+    def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
+        self.node, self.setup, self.operator = node, setup, node.operator
+        self.input_time = setup.input_time
+        self.output_time = setup.input_time
+        """Event time downstream. An operator that makes event time, or that has to act before it advances, sets an ``EventTime``
+        of its own here."""
         self.metrics = SubtaskMetrics(self.operator.name)
-        self.tags = site.tags and node.operator.spec.emits_tagged
+        self.tags = setup.tags and node.operator.spec.emits_tagged
         self.declined: str | None = None
         """Why this round's snapshot may not become a part of a checkpoint; reset by ``restore``."""
         self.misfits: list[Misfits] = []
@@ -131,10 +130,10 @@ class StreamOperator:
     def _hooks(
         self, function: object, where: str, backend: KeyedBackend | None = None, kind: type[Hooks] = Hooks
     ) -> Hooks:
-        settings = self.site.settings
+        settings = self.setup.settings
         cache = DistributedCache(settings.job_id, settings.cached_files)
         context = SubtaskRuntimeContext(
-            self.operator, self.site.index, backend, settings.parameters, self.metrics, cache
+            self.operator, self.setup.index, backend, settings.parameters, self.metrics, cache
         )
         return kind(function, where, context)
 
@@ -150,7 +149,7 @@ class StreamOperator:
     def close_at_end(self, end: EndOfInput) -> None:
         """The input has ended: functions are closed, those that wait for the last checkpoint when they have heard of it."""
         for hooks in self.hooks:
-            if end is EndOfInput.BEHIND or not hooks.listens:
+            if end is EndOfInput.PAST or not hooks.listens:
                 hooks.close()
 
     def close(self) -> None:
@@ -168,25 +167,25 @@ class StreamOperator:
     def begin_batch(self, keys: list[UserValue] | None, now_ms: int) -> None:
         """A batch is about to enter the chain. ``keys``: of its records, at the head of the chain."""
 
-    def take_batch(self, values: Values, timestamps: list[Any] | None) -> None:
-        """Take a batch as the head of the chain (if it ``collects``)."""
+    def take_batch(self, batch: Batch) -> None:
+        """Process a batch as the head of the chain (if it ``collects``)."""
         raise NotImplementedError
 
     def settle(self) -> None:
-        """The loop is through with a batch: do what is to be done with what was collected."""
+        """Process what was collected: the loop is through with a batch."""
 
     # -- a round -----------------------------------------------------------------------------------------------------
 
     def fits(self, snapshot: OperatorSnapshot) -> bool:
-        """Whether its functions may go on from there. If not, the subtask is made anew before the round."""
+        """Tell whether its functions may continue from there. If not, the subtask is made anew before the round."""
         return True
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         """A round begins on what the last accepted one has left. Functions may not be open yet."""
         self.round, self.declined = round, None
         self.metrics.begin()
-        if self.below is not self.above:
-            self.below.watermark, self.below.idle = snapshot.watermark, snapshot.idle
+        if self.output_time is not self.input_time:
+            self.output_time.watermark, self.output_time.idle = snapshot.watermark, snapshot.idle
 
     def rehearse(self, snapshot: OperatorSnapshot, round: OperatorRound) -> list[str]:
         """Ahead of the first round: which of the states that are known now, or that functions ask for as they open, are declared
@@ -209,13 +208,13 @@ class StreamOperator:
         """Time has passed since the last round."""
 
     def on_watermark(self, now_ms: int) -> None:
-        """Records have passed, and maybe the watermark ``above`` has advanced: let time go on ``below``."""
+        """Records have passed, and maybe ``input_time`` has advanced: bring ``output_time`` up to it."""
 
     def end_of_key(self, now_ms: int) -> None:
         """Batch mode, at the head of a chain: the last record of the current key has passed, and the next one's come."""
 
     def end_input(self, now_ms: int) -> None:
-        """The last record of all has passed, and the watermark ``above`` is the last one."""
+        """The last record of all has passed, and ``input_time`` has the last watermark."""
         self.on_watermark(now_ms)
 
     def end_round(self, now_ms: int) -> None:
@@ -236,7 +235,7 @@ class StreamOperator:
 
     def status(self, end: EndOfInput) -> Status:
         """How it leaves its output, which is how the next round starts."""
-        return Status(self.below.watermark if end is EndOfInput.AHEAD else MAX_WATERMARK, self.below.idle)
+        return Status(self.output_time.watermark if end is EndOfInput.AHEAD else MAX_WATERMARK, self.output_time.idle)
 
     def parts(self) -> dict[str, Part]:
         """What the operator has to keep, by name."""
@@ -244,3 +243,34 @@ class StreamOperator:
 
     def end(self, *, abort: bool) -> None:
         """The ack is out. ``abort``: the round will not be accepted."""
+
+
+class CollectingOperator(StreamOperator):
+    """An operator that works on whole batches: the loop collects ``values`` and ``timestamps`` for it. A subclass processes them in
+    ``settle`` and clears them."""
+
+    collects: ClassVar[bool] = True
+
+    def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
+        super().__init__(node, setup)
+        self.values: list[Any] = []
+        self.timestamps: list[Any] = []
+
+    def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
+        super().restore(snapshot, round)
+        self.clear()  # what a failed round has left
+
+    def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
+        owner = source.owner(self.node, value)
+        source.line(depth, f"{source.bind(f'w{self.id}', self.values.append)}({value})", owner)
+        if source.timed:
+            source.line(depth, f"{source.bind(f'q{self.id}', self.timestamps.append)}(tg_t)", owner)
+
+    def take_batch(self, batch: Batch) -> None:
+        self.values.extend(batch.rows())
+        self.timestamps.extend(batch.time_list() or ())
+        self.settle()
+
+    def clear(self) -> None:
+        self.values.clear()
+        self.timestamps.clear()

@@ -11,12 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tidegate.operators.flow.column_batch import Times, Values
-
-Batch = tuple[Values, list[int] | None]
-"""Values, a list, a range or a ``ColumnBatch``, and, if the source knows them, their event timestamps (same length)."""
-TimedBatch = tuple[Values, Times | None]
-"""The same behind the assigner of timestamps."""
+from tidegate.operators.contracts.batch import Batch as Batch
+from tidegate.operators.contracts.batch import Given
 
 
 class Boundedness(Enum):
@@ -116,8 +112,9 @@ class SplitReader(ABC):
     one after the other, and event time goes on when the last one is read."""
 
     @abstractmethod
-    def read(self, interval: SplitInterval) -> Iterator[Batch]:
-        """Yield the records of the interval in order, in batches of at most some thousand."""
+    def read(self, interval: SplitInterval) -> Iterator[Given]:
+        """Yield the records of the interval in order, in batches of at most some thousand: each a ``Batch``, or a pair of its
+        records (a list, a range or a ``ColumnBatch``) and their event timestamps, or None where the source knows no timestamps."""
 
     def close(self) -> None:
         """Release what the reader holds."""

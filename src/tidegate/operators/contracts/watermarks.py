@@ -8,14 +8,14 @@ from typing import Any
 
 from tidegate.base.errors import UserCodeError
 from tidegate.common import scalar_conversion as scalars
-from tidegate.operators.flow.column_batch import HIGHEST, LOWEST, Times, Values
+from tidegate.operators.contracts.batch import HIGHEST, LOWEST, Batch
 from tidegate.operators.flow.rows import MIN_WATERMARK, Generator, Status
 from tidegate.operators.loop.blame import reprlib_repr
 from tidegate.operators.loop.rewrites.rewrite import OfColumn
 
 
-class Domain:
-    """One watermark that holds for a part of a chain: its input's, or that of an assigner inside."""
+class EventTime:
+    """Event time in a part of a chain, set by its input or by an assigner of watermarks. ``idle``: no records are expected."""
 
     __slots__ = ("idle", "watermark")
 
@@ -24,8 +24,8 @@ class Domain:
         self.idle = False
 
 
-Piece = tuple[Any, Values, Times | None]
-"""A generator behind some records of a batch, and those, with their timestamps."""
+Piece = tuple[Any, Batch]
+"""Some records of a batch, and the generator that has seen them."""
 
 
 class Strategy:
@@ -33,8 +33,8 @@ class Strategy:
 
     A generator is what it knows of a split: a ``Generator``, or an object of the user's (``generators.py``)."""
 
-    cuts_batches: bool = False
-    """Watermarks stand behind a certain record, not behind a batch."""
+    divides_batches: bool = False
+    """Watermarks follow single records, not whole batches."""
     operator: str = ""
     """The name of the operator, for messages."""
     of_column: OfColumn | None = None
@@ -47,29 +47,30 @@ class Strategy:
         assigner = strategy.timestamp_assigner if strategy is not None else None
         self.extract: Callable[[Any, int], int] | None = getattr(assigner, "extract_timestamp", assigner)
 
-    def timestamps(self, values: Values, timestamps: list[int] | None) -> Times | None:
-        """The event timestamps of a batch; the assigner sees the record's former timestamp, or MIN."""
+    def timed(self, batch: Batch) -> Batch:
+        """The batch with the timestamps of the assigner, which sees a record's former timestamp, or MIN."""
         if self.extract is None:
-            return timestamps
-        extract = self.extract
-        if timestamps is None:
-            if self.of_column is not None and (times := self.of_column(values, MIN_WATERMARK)) is not None:
-                return times
-            return self._checked([extract(value, MIN_WATERMARK) for value in values], values)
-        former = zip(values, timestamps, strict=True)
-        return self._checked([extract(value, MIN_WATERMARK if t is None else t) for value, t in former], values)
+            return batch
+        extract, former = self.extract, batch.time_list()
+        if former is None:
+            if self.of_column is not None and (column := self.of_column(batch, MIN_WATERMARK)) is not None:
+                return batch.with_times(column)
+            return batch.with_times(self._checked([extract(value, MIN_WATERMARK) for value in batch.rows()], batch))
+        both = zip(batch.rows(), former, strict=True)
+        times = [extract(value, MIN_WATERMARK if t is None else t) for value, t in both]
+        return batch.with_times(self._checked(times, batch))
 
-    def _checked(self, times: list[Any], values: Values) -> list[int]:
-        """The times as ints of 64 bits, looked at as a whole. ``values``: their records, to name the one that has none. As in
-        PyFlink whatever has an integer value is a time: floats are cut."""
+    def _checked(self, times: list[Any], batch: Batch) -> list[int]:
+        """The times as ints of 64 bits, looked at as a whole. ``batch``: has the records, to name one without a valid time. As in
+        PyFlink whatever has an integer value is a time: floats are truncated."""
         if set(map(type, times)) == _INT:
             if min(times) >= LOWEST and max(times) <= HIGHEST:
                 return times
-            raise self._refused(times, values)
+            raise self._refused(times, batch)
         try:
             return [_whole(time) for time in times]
         except Exception:
-            raise self._refused(times, values) from None
+            raise self._refused(times, batch) from None
 
     def restored(self, row: Sequence[Any], now_ms: int) -> Any:
         """The generator that gave the row, in an earlier round; of an empty one: a new generator."""
@@ -79,25 +80,19 @@ class Strategy:
         """It as plain data."""
         return tuple(generator)
 
-    def pieces(self, generator: Any, values: Values, timestamps: Times | None, now_ms: int) -> Iterator[Piece]:
-        """The batch in pieces, behind each of which event time may go on."""
-        yield self.seen(generator, timestamps, now_ms), values, timestamps
+    def pieces(self, generator: Any, batch: Batch, now_ms: int) -> Iterator[Piece]:
+        """The batch in pieces: event time may advance after each of them."""
+        greatest = batch.greatest_time()
+        yield Generator(generator.greatest if greatest is None else max(generator.greatest, greatest), now_ms), batch
 
     def periodic(self, generator: Any, now_ms: int) -> None:
         """Records have passed, or time."""
 
-    def seen(self, generator: Generator, timestamps: Times | None, now_ms: int) -> Generator:
-        if timestamps is None or not len(timestamps):
-            return Generator(generator.greatest, now_ms)
-        if not isinstance(timestamps, list):
-            return Generator(max(generator.greatest, int(timestamps.max())), now_ms)
-        return Generator(max(generator.greatest, max(timestamps)), now_ms)
-
-    def _refused(self, times: list[Any], values: Values) -> UserCodeError:
+    def _refused(self, times: list[Any], batch: Batch) -> UserCodeError:
         wrong = next(n for n, time in enumerate(times) if not _is_time(time))
         code = getattr(self.extract, "__code__", None)
         place = f", {code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
-        record = next(islice(values, wrong, None), "not known")
+        record = next(islice(batch, wrong, None), "not known")
         return UserCodeError(
             "A timestamp assigner returns the record's event time in milliseconds, an int of 64 bits",
             where=f"timestamp assigner of operator '{self.operator}'{place}",
@@ -163,14 +158,6 @@ class SplitWatermarks:
         if self._awaited and not self.splits:
             self.splits[BETWEEN] = self.strategy.restored((), now_ms)
 
-    def pieces(
-        self, split: str, values: Values, timestamps: Times | None, now_ms: int
-    ) -> Iterator[tuple[Values, Times | None]]:
-        """A batch of the split in pieces; ``status`` may change behind each."""
-        for generator, piece, times in self.strategy.pieces(self.splits[split], values, timestamps, now_ms):
-            self.splits[split] = generator
-            yield piece, times
-
     def periodic(self, now_ms: int, split: str | None = None) -> None:
         """Records of the split have passed; None: for all of them time has."""
         for generator in self.splits.values() if split is None else [self.splits[split]]:
@@ -200,7 +187,9 @@ class SplitWatermarks:
         """When the next split wants a round though no record comes."""
         strategy, every = self.strategy, self.splits.values()
         looks = [
-            strategy.next_look_ms(g, now_ms) for g in every if strategy.cuts_batches or not strategy.is_idle(g, now_ms)
+            strategy.next_look_ms(g, now_ms)
+            for g in every
+            if strategy.divides_batches or not strategy.is_idle(g, now_ms)
         ]
         return min((t for t in looks if t is not None), default=None)
 

@@ -1,9 +1,9 @@
-"""What a subtask has received and not processed: worked off first, and kept at the end of a round that was cut short."""
+"""What a subtask has received and not processed: processed first, and stored at the end of a round that was too short."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -11,9 +11,8 @@ import numpy as np
 
 from tidegate.base.errors import StorageError, UserCodeError
 from tidegate.base.files import Files
-from tidegate.operators.contracts.source import TimedBatch
-from tidegate.operators.flow.column_batch import ColumnBatch, Times, Values, packed_field, widened
-from tidegate.operators.flow.packing import PLAIN, length_of
+from tidegate.operators.contracts.batch import Batch, Keys
+from tidegate.operators.flow.packing import PLAIN, length_of, pack_columns, packed_field
 from tidegate.operators.flow.rows import MIN_WATERMARK, Payload
 from tidegate.state import in_flight
 from tidegate.state.in_flight import InFlightLog, InFlightPart, KeptRow
@@ -26,6 +25,49 @@ MOST_BYTES = 64 << 20
 """Of a file, about: it is read as a whole."""
 MOST_LOADED = 16
 """Files whose rows are in memory."""
+
+
+GRACE_MS = 50
+"""A subtask works at least so long. Stages run one after the other, so those after a slow operator may begin past the deadline:
+mostly this is enough for all they get. And whatever clocks say, every round makes progress."""
+
+_FIRST, _MOST = 8, 1 << 20
+_SHORT_MS, _LONG_MS = 50, 200
+
+
+class Pace:
+    """Until when a subtask takes input, and how much at once; only where checkpoints may be unaligned.
+
+    Between pieces of a chunk the subtask looks at the clock. Pieces grow while they are quick, so that a slow function is stopped
+    in time, and a quick one is hardly ever interrupted."""
+
+    def __init__(self, deadline_ms: int, now_ms: Callable[[], int]) -> None:
+        self._deadline_ms, self._now_ms = deadline_ms, now_ms
+        self._began_ms: int | None = None
+        self._size, self._is_over = _FIRST, False
+
+    def is_over(self) -> bool:
+        """Tell whether the time is over: never before the first piece is processed, and for good whatever the clock says later."""
+        if not self._is_over and self._began_ms is not None:
+            self._is_over = self._now_ms() >= max(self._deadline_ms, self._began_ms + GRACE_MS)
+        return self._is_over
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The records from ``start`` to ``end``, in pieces for as long as there is time."""
+        while start < end and not self.is_over():
+            began = self._now_ms()
+            upto = min(end, start + self._size)
+            yield start, upto
+            start = upto
+            if self._began_ms is None:
+                self._began_ms = began
+            self._adapt(self._now_ms() - began)
+
+    def _adapt(self, took_ms: int) -> None:
+        if took_ms < _SHORT_MS:
+            self._size = min(_MOST, self._size * 2)
+        elif took_ms > _LONG_MS:
+            self._size = max(1, self._size // 2)
 
 
 class LogReader:
@@ -97,7 +139,7 @@ class _Backlog:
         self._loaded: dict[str, list[KeptRow]] = {}
         self.readers = [LogReader(log, self._load) for log in (part.logs if part is not None else ())]
         self.new: list[KeptRow] = []
-        """Kept in this round, behind what was there."""
+        """Received in this round, after what was there."""
 
     def _load(self, file: StateFile) -> list[KeptRow]:
         """Logs of one turn are read side by side, and splits share files."""
@@ -109,7 +151,7 @@ class _Backlog:
 
     @property
     def waits(self) -> bool:
-        """Something is here that is not processed: what comes now has to stand behind it."""
+        """Something is not processed: what comes now has to wait until it is."""
         return bool(self.new) or any(reader.waits for reader in self.readers)
 
     def part(self, path: str, version: str, *, whole: bool) -> InFlightPart | None:
@@ -161,7 +203,7 @@ class _Writer:
 
 
 class ChannelBacklog(_Backlog):
-    """Chunks that came by channels, in the order in which they are to be processed, each with the event time in front of it: that
+    """Chunks that came by channels, in the order in which they are to be processed, each with the event time before it: that
     of all channels together, so nothing else of them has to be known later. ``groups``: the key groups of the subtask, if records
     come with keys. ``pinned``: channels whose records cannot go to another subtask."""
 
@@ -172,45 +214,45 @@ class ChannelBacklog(_Backlog):
         self._groups, self._pinned, self._taken = groups, pinned, 0
         last = max((reader.log.turn for reader in self.readers), default=0)
         self.end = min((r.log.end for r in self.readers if r.log.turn == last), default=MIN_WATERMARK)
-        """Event time behind all that waits."""
+        """Event time after all that waits."""
 
     @property
     def is_mixed(self) -> bool:
-        """Logs of several subtasks wait for this one. If time is told from the records themselves, in this chain, those of one log
+        """Logs of several subtasks wait for this one. If this chain makes watermarks of records, the records of one log
         would make those of the others late."""
         return any(reader.log.mixed for reader in self.readers if reader.waits)
 
     def next(self) -> LogReader | None:
-        """The log whose turn it is, and of several the one whose event time is behind."""
+        """The log whose turn it is, and of several the one with the lowest watermark."""
         waiting = [reader for reader in self.readers if reader.waits]
         return min(waiting, key=lambda reader: (reader.log.turn, reader.watermark), default=None)
 
     @property
     def watermark(self) -> int:
-        """How far event time has come in front of what waits: that of the log that is furthest behind. Logs of later turns count:
-        a log of another former subtask may reach beyond their begin."""
+        """Event time before what waits: the lowest watermark of the logs. Logs of later turns count: a log of another former
+        subtask may reach beyond their begin."""
         reader = self.next()
         if reader is None:
             return self.end
         return min(other.watermark for other in self.readers if other.waits or other.log.turn == reader.log.turn)
 
     def begin(self, channel: str, payload: Payload, before: int, watermark: int, taken: int) -> None:
-        """Of a chunk only so many records were processed, or none, and nothing waits yet. ``before``: event time in front of it."""
+        """Store a chunk of which ``taken`` records were processed; nothing waits yet. ``before``: event time before the chunk."""
         self._taken = taken
         self.reach(before)
         self.keep(channel, payload, watermark)
 
     def keep(self, channel: str, payload: Payload, watermark: int) -> None:
-        """A chunk has come and is not processed. ``watermark``: event time behind it."""
+        """Store a chunk that is not processed. ``watermark``: event time after it."""
         self.new.append(KeptRow(channel, self.end, _records_of(payload), *payload))
         self.reach(watermark)
 
     def reach(self, watermark: int) -> None:
-        """Event time has come so far behind all that waits."""
+        """Note the event time after all that waits."""
         self.end = max(self.end, watermark)
 
     def _logs(self, left: list[InFlightLog], writer: _Writer) -> Iterable[InFlightLog]:
-        """What is new goes behind the last log, if that was always alone in its turn and takes all keys; else it has a turn of its
+        """What is new is added to the last log, if that was always alone in its turn and takes all keys; else it has a turn of its
         own."""
         turn = max((log.turn for log in left), default=-1)
         if not self.new:
@@ -223,8 +265,8 @@ class ChannelBacklog(_Backlog):
         return [*left, msgspec.structs.replace(added, turn=turn + 1)]
 
 
-def chosen(reader: LogReader, keys: list[Any] | None, max_parallelism: int) -> list[int] | None:
-    """The records of the row at hand that are not through and count here, by number; None: all behind ``taken`` do."""
+def chosen(reader: LogReader, keys: Keys | None, max_parallelism: int) -> list[int] | None:
+    """The records of the row at hand that are not processed and belong here, by number; None: all after ``taken`` do."""
     groups = reader.log.groups
     if not reader.log.clipped or groups is None or keys is None:
         return None
@@ -252,16 +294,14 @@ class SplitBacklog(_Backlog):
         before = [reader.log.split for reader in self.readers if reader.waits]
         return list(dict.fromkeys([*filter(None, before), *(row.channel for row in self.new)]))
 
-    def batch(self, reader: LogReader) -> TimedBatch:
-        """The row at hand, what is through of it included."""
-        row = reader.row
-        values = PLAIN.unpack(row.values)
-        times = None if row.times is None else PLAIN.unpack_list(row.times)
-        return widened(values) if isinstance(values, ColumnBatch) else values, times
+    def batch(self, reader: LogReader) -> Batch:
+        """The row at hand, what is processed of it included."""
+        return PLAIN.unpack((reader.row.values, None, reader.row.times)).widened()
 
-    def keep(self, split: str, values: Values, times: Times | None) -> None:
+    def keep(self, split: str, batch: Batch) -> None:
+        """Store a batch that is read and not processed."""
         try:
-            packed = values.pack() if isinstance(values, ColumnBatch) else PLAIN.pack(list(values))
+            packed = pack_columns(batch.columns, batch.width) if batch.columns else PLAIN.pack(list(batch.rows()))
         except Exception as error:
             raise UserCodeError(
                 "Records that wait while an unaligned checkpoint is taken must be picklable",
@@ -269,11 +309,12 @@ class SplitBacklog(_Backlog):
                 found=f"{type(error).__name__}: {error}",
                 cure="emit plain data, tuples, Rows or instances of importable classes, or take aligned checkpoints",
             ) from error
-        moments = None if times is None else PLAIN.pack(times if isinstance(times, list) else times.tolist())
-        self.new.append(KeptRow(split, MIN_WATERMARK, len(values), packed, None, moments))
+        times = batch.time_list()
+        moments = None if times is None else PLAIN.pack(times)
+        self.new.append(KeptRow(split, MIN_WATERMARK, len(batch), packed, None, moments))
 
     def ends(self, split: str) -> bool:
-        """Whether behind what waits of the split there is nothing, now or ever."""
+        """Tell whether the split ends with what waits of it."""
         return split in self._ended
 
     def end(self, split: str) -> None:
@@ -306,7 +347,7 @@ def _log_of(rows: list[KeptRow], writer: _Writer, **more: Any) -> InFlightLog:
 
 
 def _joined(log: InFlightLog, more: InFlightLog) -> InFlightLog:
-    """What is left of a log, and what has come behind it."""
+    """What is left of a log, and what came after it."""
     return msgspec.structs.replace(
         log,
         files=(*log.files, *more.files),

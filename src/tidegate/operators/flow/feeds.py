@@ -4,35 +4,54 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
-from tidegate.operators.contracts.operator import EndOfInput, OperatorRound
-from tidegate.operators.contracts.source import SplitInterval, TimedBatch
-from tidegate.operators.flow.backlog import ChannelBacklog, LogReader, SplitBacklog, chosen
-from tidegate.operators.flow.column_batch import ColumnBatch, Times, Values, packed_field
-from tidegate.operators.flow.inputs import Channel, ChannelInput
-from tidegate.operators.flow.pace import Pace
-from tidegate.operators.flow.packing import KEYS, PLAIN, Packer
+from tidegate.base.files import Files
+from tidegate.operators.contracts.batch import Batch
+from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, StreamOperator
+from tidegate.operators.contracts.source import SplitInterval
+from tidegate.operators.flow.backlog import ChannelBacklog, LogReader, Pace, SplitBacklog, chosen
+from tidegate.operators.flow.inputs import Channel, ChannelInput, ChannelSide
 from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Ack, Payload, Row, Status
+from tidegate.operators.kinds.source import SourceOperator
 from tidegate.state.in_flight import InFlightPart
 from tidegate.state.snapshot import EMPTY
 
-if TYPE_CHECKING:
-    from tidegate.operators.flow.subtask import Subtask
-    from tidegate.operators.kinds.source import SourceOperator
-
 
 class SenderFailed(Exception):
-    """A sending subtask gave up: what came from it is not the whole. Its own ack says why."""
+    """A sending subtask has failed: what came from it is incomplete. The sender's own ack says why."""
+
+
+class Pipeline(Protocol):
+    """The operators of a chain in one subtask, as a feed drives them."""
+
+    @property
+    def head(self) -> StreamOperator: ...
+
+    def begin_batch(self, now_ms: int) -> None:
+        """Prepare the operators for a batch that a source emits."""
+        ...
+
+    def process(self, number: int, batch: Batch, now_ms: int) -> None:
+        """Process a batch that comes in by an input of the head."""
+        ...
+
+    def advance(self, now_ms: int) -> None:
+        """Bring the operators up to the event time of the head's input."""
+        ...
+
+    def flush(self) -> None:
+        """Turn full buffers into chunks."""
+        ...
 
 
 class Feed(Protocol):
     """The input of a subtask in one round."""
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
-        """What is to be done, bit by bit; each step may leave rows to send."""
+        """What is to be done, step by step; each step may leave rows to send."""
         ...
 
     def end(self) -> EndOfInput:
@@ -49,30 +68,42 @@ def _pace(round: OperatorRound) -> Pace | None:
     return None if deadline is None else Pace(deadline, round.now_ms)
 
 
+def _parts(batch: Batch, pace: Pace | None, start: int) -> Iterable[Batch]:
+    """The records from ``start`` on, in parts for as long as there is time."""
+    if pace is None:
+        return (batch.part(start, len(batch)) if start else batch,)
+    return (batch.part(first, end) for first, end in pace.pieces(start, len(batch)))
+
+
+def _ended(head: StreamOperator, round: OperatorRound) -> EndOfInput:
+    head.input_time.watermark, head.input_time.idle = MAX_WATERMARK, False
+    return EndOfInput.PAST if round.end_of_input is EndOfInput.PAST else EndOfInput.NOW
+
+
 class ChannelFeed:
     """Chunks and barriers of the chain's channels.
 
-    What waits from earlier rounds comes first: each chunk has the event time that was in front of it, so the channels begin where
-    their senders have left them, as in any round. Past the deadline, and behind anything that waits, chunks are kept in the
-    order in which they would have been processed; of channels all is known as if they had been.
+    What waits from earlier rounds comes first: each chunk has the event time before it, so the channels begin where their senders
+    have left them, as in any round. Past the deadline, and while anything waits, chunks are stored in the order in which they would
+    have been processed; the state of the channels is as if the chunks had been processed.
     """
 
-    def __init__(self, subtask: Subtask, round: OperatorRound, ack: Ack) -> None:
-        self._subtask, self._round, self._ack, self._pace = subtask, round, ack, _pace(round)
-        snapshot = round.plan.snapshots.get(subtask.head.id, EMPTY)
-        self._backlog = ChannelBacklog(snapshot.in_flight, subtask.files, subtask.groups, subtask.pinned)
-        # Every channel starts the round as active: only its barrier, behind all it sends, may say that it is idle.
+    def __init__(self, side: ChannelSide, pipeline: Pipeline, files: Files, round: OperatorRound, ack: Ack) -> None:
+        self._side, self._pipeline, self._round, self._ack, self._pace = side, pipeline, round, ack, _pace(round)
+        head = self._head = pipeline.head
+        snapshot = round.plan.snapshots.get(head.id, EMPTY)
+        self._backlog = ChannelBacklog(snapshot.in_flight, files, side.groups, side.pinned)
+        # Every channel starts the round as active: only its barrier, after all it sends, may say that it is idle.
         # A sender that was idle and reads again would otherwise be overtaken, and its records be late.
         before = round.context.statuses
         starts: dict[Channel, Status] = {
             (e.id, s): Status(before[e.source][s].watermark) if e.source in before else Status()
-            for e, s in subtask.channels
+            for e, s in side.channels
         }
-        head = subtask.head
         reached = snapshot.watermark if head.follows_input else MIN_WATERMARK
-        self._input = ChannelInput(starts, max(reached, self._backlog.end), even=subtask.moves_time)
+        self._input = ChannelInput(starts, max(reached, self._backlog.end), even=side.moves_time)
         current = self._backlog.watermark if self._backlog.waits else self._input.watermarks.current()
-        head.above.watermark, head.above.idle = current, False
+        head.input_time.watermark, head.input_time.idle = current, False
         round.holds_time = self._backlog.is_mixed
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
@@ -86,24 +117,20 @@ class ChannelFeed:
         return self._pace is not None and self._pace.is_over()
 
     def _work_off(self, reader: LogReader) -> None:
-        """The next chunk of what waits, or as much of it as there is time for."""
-        subtask, row = self._subtask, reader.row
-        self._pass(self._backlog.watermark)
-        edge = subtask.edges[row.channel]
-        values, keys, times = unpacked(subtask.packers[edge], row.values, row.keys, row.times)
-        numbers = chosen(reader, keys, subtask.chain.head.operator.max_parallelism)
+        """Process the next chunk of what waits, or as much of it as there is time for."""
+        side, row = self._side, reader.row
+        self._reach(self._backlog.watermark)
+        edge = side.edges[row.channel]
+        batch = side.packers[edge].unpack((row.values, row.keys, row.times))
+        numbers = chosen(reader, batch.keys, side.max_parallelism)
         if numbers is None:
-            reader.took(self._process(edge, values, keys, times, self._pace, reader.taken))
+            reader.took(self._process(edge, batch, self._pace, reader.taken))
         else:
-            records = values.rows() if isinstance(values, ColumnBatch) else values
-            values, keys = [records[n] for n in numbers], [keys[n] for n in numbers] if keys is not None else None
-            taken = self._process(
-                edge, values, keys, None if times is None else [times[n] for n in numbers], self._pace
-            )
+            taken = self._process(edge, batch.select(numbers), self._pace)
             reader.took(numbers[taken] if taken < len(numbers) else row.records)
         self._round.holds_time = self._backlog.is_mixed
         if not self._backlog.waits:
-            self._pass(self._backlog.end)
+            self._reach(self._backlog.end)
 
     def _receive(self, row: Row) -> None:
         marks = self._input.watermarks
@@ -117,56 +144,40 @@ class ChannelFeed:
             if self._backlog.waits:
                 self._backlog.reach(marks.current())
             else:
-                self._pass(marks.current())
+                self._reach(marks.current())
 
     def _take(self, edge: int, payload: Payload, watermark: int) -> None:
-        """A chunk is processed, or kept, or both. ``watermark``: event time behind it."""
-        subtask, backlog, pace = self._subtask, self._backlog, self._pace
-        channel = subtask.kept.get(edge)
-        if channel is None:  # it has to be in the same checkpoint in all subtasks
+        """Process a chunk, or store it, or both. ``watermark``: event time after the chunk."""
+        side, backlog, pace = self._side, self._backlog, self._pace
+        channel = side.deferrable.get(edge)
+        if channel is None:  # all subtasks have to process it before the same checkpoint
             pace = None
         elif backlog.waits:
             return backlog.keep(channel, payload, watermark)
-        values, keys, times = unpacked(subtask.packers[edge], *payload)
-        taken = self._process(edge, values, keys, times, pace)
-        if taken < len(values) and channel is not None:
-            backlog.begin(channel, payload, subtask.head.above.watermark, watermark, taken)
+        batch = side.packers[edge].unpack(payload)
+        taken = self._process(edge, batch, pace)
+        if taken < len(batch) and channel is not None:
+            backlog.begin(channel, payload, self._head.input_time.watermark, watermark, taken)
 
-    def _process(
-        self,
-        edge: int,
-        values: Values,
-        keys: list[Any] | None,
-        times: list[Any] | None,
-        pace: Pace | None,
-        start: int = 0,
-    ) -> int:
-        """So many are through at the end, with those before ``start``."""
-        subtask, number, end = self._subtask, self._subtask.inputs[edge], len(values)
-        for first, upto in [(start, end)] if pace is None else pace.pieces(start, end):
-            piece = values, keys, times
-            if upto - first < end:
-                own = None if keys is None else keys[first:upto]
-                piece = part_of(values, first, upto), own, None if times is None else times[first:upto]
-            self._ack.records_in += upto - first
-            subtask.process(number, piece[0], piece[2], piece[1], self._round.now_ms())
-            start = upto
-        return start
+    def _process(self, edge: int, batch: Batch, pace: Pace | None, start: int = 0) -> int:
+        """Process records from ``start`` on. Returns the number of records that are processed, with those before ``start``."""
+        taken = start
+        for part in _parts(batch, pace, start):
+            taken += len(part)
+            self._ack.records_in += len(part)
+            self._pipeline.process(self._side.inputs[edge], part, self._round.now_ms())
+        return taken
 
-    def _pass(self, watermark: int) -> None:
-        """What came before the watermark is through."""
-        self._advance(watermark)
-        self._subtask.advance(self._round.now_ms())
-
-    def _advance(self, watermark: int) -> None:
-        above = self._subtask.head.above
-        above.watermark = max(above.watermark, watermark)
+    def _reach(self, watermark: int) -> None:
+        """Advance event time: what came before the watermark is processed."""
+        self._head.input_time.watermark = max(self._head.input_time.watermark, watermark)
+        self._pipeline.advance(self._round.now_ms())
 
     def in_flight(self, path: str) -> InFlightPart | None:
         return self._backlog.part(path, self._round.context.version, whole=self._round.plan.whole)
 
     def end(self) -> EndOfInput:
-        self._input.check_complete(self._subtask.chain.name)
+        self._input.check_complete(self._side.chain)
         self._ack.inputs = self._input.tokens
         if self._input.aligns_since is not None:
             self._ack.align_seconds = time.perf_counter() - self._input.aligns_since
@@ -175,9 +186,9 @@ class ChannelFeed:
         if self._backlog.waits:
             return EndOfInput.AHEAD
         if self._input.finished:
-            return _ended(self._subtask, self._round)
-        self._advance(self._input.watermarks.current())
-        self._subtask.head.above.idle = self._input.watermarks.idle
+            return _ended(self._head, self._round)
+        marks, now = self._input.watermarks, self._head.input_time
+        now.watermark, now.idle = max(now.watermark, marks.current()), marks.idle
         return EndOfInput.AHEAD
 
 
@@ -188,18 +199,19 @@ _MOST_OPEN = 64
 class SplitFeed:
     """The intervals that the plan gives to a source.
 
-    If the reader can, splits are read side by side, always the one whose event time is behind: a round may span days, and a
-    split that is read whole would hold back event time, with all the timers that wait for it, until the next one has caught up.
-    Without watermarks the split of which the smallest part is read comes next: an assigner of timestamps behind the source sees
+    If the reader can, splits are read side by side, always the one with the lowest watermark: a round may span days, and a split
+    that is read whole would hold back event time, with all the timers that wait for it, until the next one has caught up.
+    Without watermarks the split of which the smallest part is read comes next: an assigner of timestamps after the source sees
     all of them advance together.
     """
 
-    def __init__(self, subtask: Subtask, source: SourceOperator, round: OperatorRound, ack: Ack) -> None:
-        self._subtask, self._source, self._round, self._ack = subtask, source, round, ack
+    def __init__(
+        self, source: SourceOperator, pipeline: Pipeline, files: Files, round: OperatorRound, ack: Ack
+    ) -> None:
+        self._source, self._pipeline, self._round, self._ack = source, pipeline, round, ack
         self._open: list[_OpenSplit] = []
         self._pace = _pace(round)
-        part = round.plan.snapshots.get(source.id, EMPTY).in_flight
-        self._backlog = SplitBacklog(part, subtask.files)
+        self._backlog = SplitBacklog(round.plan.snapshots.get(source.id, EMPTY).in_flight, files)
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
         yield self._begin
@@ -207,7 +219,7 @@ class SplitFeed:
             yield self._next_batch
 
     def _begin(self) -> None:
-        """What waits of a split comes before its intervals."""
+        """Open the splits. What waits of a split comes before its intervals."""
         by_split: dict[str, deque[SplitInterval]] = {split: deque() for split in self._backlog.splits}
         for interval in self._round.plan.intervals:
             by_split.setdefault(interval.split, deque()).append(interval)
@@ -233,8 +245,8 @@ class SplitFeed:
             return
         else:
             taken = self._take(current.split, batch)
-            if taken < len(batch[0]):
-                self._keep(current.split, batch, taken)
+            if taken < len(batch):
+                self._backlog.keep(current.split, batch.part(taken, len(batch)))
         current.watermark = self._source.watermark(current.split)
 
     def _work_off(self, split: str, reader: LogReader) -> None:
@@ -243,40 +255,26 @@ class SplitFeed:
         if not reader.waits:
             self._source.waiting(self._backlog.splits)
 
-    def _take(self, split: str, batch: TimedBatch, start: int = 0) -> int:
-        """So many of the records are through at the end, with those before ``start``."""
-        values, times = batch
-        end = len(values)
-        for first, upto in [(start, end)] if self._pace is None else self._pace.pieces(start, end):
-            piece = batch if upto - first == end else (part_of(values, first, upto), _part_of(times, first, upto))
-            self._take_piece(split, piece)
-            start = upto
-        return start
-
-    def _take_piece(self, split: str, batch: TimedBatch) -> None:
-        self._ack.records_in += len(batch[0])
-        for values, timestamps in self._source.pieces(split, batch):
-            self._subtask.process(0, values, timestamps, None, self._round.now_ms())
-            if self._source.cuts_batches:
-                self._source.advance()
-                self._subtask.advance(self._round.now_ms())
-                self._subtask.announce()
-        self._source.seen(split)
-        self._subtask.advance(self._round.now_ms())
+    def _take(self, split: str, batch: Batch, start: int = 0) -> int:
+        """Process records from ``start`` on. Returns the number of records that are processed, with those before ``start``."""
+        taken = start
+        for part in _parts(batch, self._pace, start):
+            taken += len(part)
+            self._ack.records_in += len(part)
+            self._pipeline.begin_batch(self._round.now_ms())
+            self._source.emit(split, part)
+            self._pipeline.advance(self._round.now_ms())
+        return taken
 
     def _keep_rest(self) -> None:
-        """The time is over. What the plan has given is read all the same: the sources are past it."""
+        """Store the rest: the time is over. All intervals of the plan are read, since the sources have moved past them."""
         for current in self._open:
             while (batch := current.next_batch(self._source, ends=self._ends)) is not None:
-                self._keep(current.split, batch, 0)
+                self._backlog.keep(current.split, batch)
             if self._backlog.ends(current.split) and current.split not in self._backlog.splits:
                 self._source.finish(current.split)  # its last record was the last there was time for
         self._open.clear()
         self._source.waiting(self._backlog.splits)
-
-    def _keep(self, split: str, batch: TimedBatch, taken: int) -> None:
-        values, times = batch
-        self._backlog.keep(split, part_of(values, taken, len(values)), _part_of(times, taken, len(values)))
 
     def _ends(self, split: str) -> None:
         if split in self._backlog.splits:
@@ -289,7 +287,7 @@ class SplitFeed:
 
     def end(self) -> EndOfInput:
         if self._round.plan.source_finished and not self._backlog.waits:
-            return _ended(self._subtask, self._round)
+            return _ended(self._source, self._round)
         return EndOfInput.AHEAD
 
 
@@ -300,12 +298,13 @@ class _OpenSplit:
         self.split, self._intervals = split, intervals
         self.watermark = MIN_WATERMARK
         self.part = 0.0
-        """Of the round's records of the split that are read, about."""
+        """The share of the round's records of the split that are read, about."""
         self._unit = 1 / max(1, sum(interval.units for interval in intervals))
-        self._batches: Iterator[TimedBatch] | None = None
+        self._batches: Iterator[Batch] | None = None
 
-    def next_batch(self, source: SourceOperator, *, ends: Callable[[str], None] | None = None) -> TimedBatch | None:
-        """None: the round has no more of it. ``ends``: told of its end, instead of the source; what comes is not processed now."""
+    def next_batch(self, source: SourceOperator, *, ends: Callable[[str], None] | None = None) -> Batch | None:
+        """None: the round has no more records of it. ``ends``: called at the end of the split, instead of the source's ``finish``;
+        the batch is not processed now."""
         while self._intervals:
             if self._batches is None:
                 if ends is None:
@@ -313,35 +312,9 @@ class _OpenSplit:
                 self._batches = source.read(self._intervals[0])
             batch = next(self._batches, None)
             if batch is not None:
-                self.part += len(batch[0]) * self._unit
+                self.part += len(batch) * self._unit
                 return batch
             self._batches = None
             if self._intervals.popleft().last:
                 (ends or source.finish)(self.split)
         return None
-
-
-def part_of(values: Values, start: int, end: int) -> Values:
-    return values.part(start, end) if isinstance(values, ColumnBatch) else values[start:end]
-
-
-def _part_of(times: Times | None, start: int, end: int) -> Times | None:
-    return None if times is None else times[start:end]
-
-
-def _ended(subtask: Subtask, round: OperatorRound) -> EndOfInput:
-    subtask.head.above.watermark, subtask.head.above.idle = MAX_WATERMARK, False
-    return EndOfInput.BEHIND if round.end_of_input is EndOfInput.BEHIND else EndOfInput.NOW
-
-
-def unpacked(
-    packer: Packer, values: bytes, keys: bytes | None, times: bytes | None
-) -> tuple[Values, list[Any] | None, list[Any] | None]:
-    """Values, keys or None, timestamps or None of a chunk."""
-    records = packer.unpack(values)
-    timestamps = None if times is None else PLAIN.unpack_list(times)
-    if keys is not None and isinstance(records, ColumnBatch):
-        records.key_field = packed_field(keys)
-        if records.key_field is not None:
-            return records, records.columns[records.key_field].tolist(), timestamps
-    return records, None if keys is None else KEYS.unpack_list(keys), timestamps

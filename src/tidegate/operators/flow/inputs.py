@@ -5,18 +5,64 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
+from dataclasses import dataclass
 
 from tidegate.base.errors import RoundError
+from tidegate.graph.plan import Chain, Edge
 from tidegate.operators.contracts.watermarks import ChannelWatermarks
+from tidegate.operators.flow.packing import Packer
 from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Barrier, Row, Status
+from tidegate.state.key_groups import range_for
+from tidegate.state.refs import KeyGroupRange
 
 Channel = tuple[int, int]
 """Edge id, sending subtask."""
 
 
+@dataclass(frozen=True)
+class ChannelSide:
+    """What a subtask knows of the channels it receives from, in all rounds. The dicts are keyed by edge id."""
+
+    chain: str
+    """The name of the chain, for messages."""
+    channels: list[tuple[Edge, int]]
+    """An edge and a sending subtask each."""
+    packers: dict[int, Packer]
+    inputs: dict[int, int]
+    """Which input of the chain's first operator the records belong to."""
+    edges: dict[str, int]
+    """Edge id by the edge's name, which is the same in every run of the program."""
+    deferrable: dict[int, str]
+    """Edges whose records may wait for a later round, by name."""
+    pinned: frozenset[str]
+    """Names of edges whose records cannot go to another subtask."""
+    groups: KeyGroupRange | None
+    """The key groups of the subtask, if records come with keys."""
+    max_parallelism: int
+    moves_time: bool
+    """The chain makes watermarks of records, in the order in which they are taken."""
+
+    @classmethod
+    def of(cls, chain: Chain, index: int, senders: dict[int, int], *, forced: bool) -> ChannelSide:
+        """``senders``: operator id -> its parallelism. ``forced``: records that are pinned may wait too."""
+        maximum = chain.head.operator.max_parallelism
+        return cls(
+            chain=chain.name,
+            channels=[(edge, sender) for edge in chain.inputs for sender in range(senders[edge.source])],
+            packers={edge.id: Packer(edge.record_type, chain.head.place) for edge in chain.inputs},
+            inputs={edge.id: edge.input for edge in chain.inputs},
+            edges={edge.name: edge.id for edge in chain.inputs},
+            deferrable={edge.id: edge.name for edge in chain.inputs if chain.may_keep(edge, forced=forced)},
+            pinned=frozenset(edge.name for edge in chain.inputs if chain.pins(edge)),
+            groups=range_for(index, chain.parallelism, maximum) if chain.has_keys else None,
+            max_parallelism=maximum,
+            moves_time=any(operator.spec.moves_time for operator in chain.operators),
+        )
+
+
 _MOST_HELD = 256 << 20
-"""Bytes of chunks that wait for their turn. Beyond it they are taken as they come. The watermark, which is that of the slowest
-channel, makes no record late by that; only where channels are ``even`` an assigner may see one of them far ahead of the others."""
+"""Bytes of chunks that wait for their turn. Beyond this size chunks are taken as they come. The watermark, which is that of the
+slowest channel, makes no record late by that; only where channels are ``even`` an assigner may see one far ahead of the others."""
 
 
 class ChannelInput:
@@ -27,7 +73,7 @@ class ChannelInput:
 
     Spark hands over one sender's rows after the other's. Processed like that, event time, which is that of the slowest channel,
     would stand still until the last sender's rows come, and a round of days would keep all its timers and windows open. So
-    the channel whose event time is behind has its turn, and the others wait for it. Where there are no watermarks all are equal,
+    the channel with the lowest watermark has its turn, and the others wait for it. Where there are no watermarks all are equal,
     and nothing waits; unless channels are ``even``: then of these the one with the fewest chunks taken has its turn. An assigner
     of watermarks that takes the records of several senders needs it: the last sender's records would all be late.
     """
@@ -83,7 +129,7 @@ class ChannelInput:
             raise RoundError(
                 "A subtask must see exactly one barrier on every channel",
                 where=f"chain '{chain}'",
-                found=f"no barrier from (edge, subtask) {missing}" if missing else "chunks behind a barrier",
+                found=f"no barrier from (edge, subtask) {missing}" if missing else "chunks after a barrier",
                 cure="the round is run again; if it repeats, this is a bug in Tidegate",
             )
 

@@ -1,4 +1,4 @@
-"""One partition of a level's stage: finds its subtask, relays rows that go further down, addresses what comes out.
+"""One partition of a level's stage: finds its subtask, relays rows for later levels, addresses what comes out.
 
 ``Job`` is what a Python worker keeps of a job attempt; ``JobSpec`` is what travels to it, once.
 """
@@ -10,7 +10,6 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate.base import imports
 from tidegate.base.errors import ProgramError, TidegateError
@@ -18,6 +17,7 @@ from tidegate.base.pickling import allow_stored, dumps, why_not
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators.contracts.settings import Settings
 from tidegate.operators.flow.outputs import Target
+from tidegate.operators.flow.round import SubtaskRound
 from tidegate.operators.flow.rows import ACK, RoundContext, Row, TaskPlan
 from tidegate.operators.flow.subtask import Subtask
 from tidegate.operators.loop import rewrites
@@ -26,6 +26,10 @@ from tidegate.operators.loop.rewrites.rewrite import Rewrites
 from tidegate.operators.loop.tagging import tagging_operators
 
 log = logging.getLogger(__name__)
+
+
+Addressed = tuple[int, Row | bytes]
+"""A partition of the next level and a row for it; after the last level 0 and a pickled ``Ack``."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +102,14 @@ def _main_classes() -> bytes:
     """Classes of the user's script, so that records that are instances of them pickle by reference in the workers too."""
     main = sys.modules.get("__main__")
     found = {n: c for n, c in vars(main).items() if isinstance(c, type) and c.__module__ == "__main__"} if main else {}
-    kept = {}
+    shipped = {}
     for name, cls in found.items():
         try:
             dumps(cls)
-            kept[name] = cls
+            shipped[name] = cls
         except Exception:
             continue
-    return dumps(kept)
+    return dumps(shipped)
 
 
 class Job:
@@ -127,8 +131,8 @@ class Job:
                 setattr(main, name, cls)
 
     def subtask(self, chain: int, index: int, plan: TaskPlan) -> Subtask:
-        kept = self._subtasks.get((chain, index))
-        if kept is not None and not kept.fits(plan):
+        former = self._subtasks.get((chain, index))
+        if former is not None and not former.fits(plan):
             self._drop(self._subtasks.pop((chain, index)))
         if (chain, index) not in self._subtasks:
             s, shipped = self.spec, pickle.loads(self.spec.chains[chain])
@@ -143,7 +147,7 @@ class Job:
         return f"{subtask.chain.name} ({subtask.index + 1}/{subtask.chain.parallelism})"
 
     def _drop(self, subtask: Subtask) -> None:
-        """It was not the one that ran the last round. What goes wrong when it is closed is no failure of the next."""
+        """Close a subtask that did not run the last round. An error in its ``close`` is no failure of the next round."""
         try:
             subtask.close()
         except TidegateError as error:
@@ -156,27 +160,27 @@ class Job:
 
     def run_partition(
         self, level: int, partition: int, context: RoundContext, plan: TaskPlan, rows: Iterator[Row]
-    ) -> Iterator[tuple[int, Any]]:
-        """Yields ``(partition of the next level, row)``; behind the last level ``(0, pickled Ack)``."""
+    ) -> Iterator[Addressed]:
+        """Run a round of the partition's subtask. Yields rows with the partition that they go to."""
         allow_stored(self.spec.settings.allow_pickle)
         chain, index = self.spec.partitions[level][partition]
         relayed: list[Row] = []
         subtask = self.subtask(chain, index, plan)
-        for row in subtask.run(context, plan, _own_rows(rows, level, relayed)):
+        for row in SubtaskRound(subtask, context, plan).run(_own_rows(rows, level, relayed)):
             yield self._address(row, level)
             if relayed:
                 yield from [self._address(r, level) for r in relayed]
                 relayed.clear()
         yield from [self._address(r, level) for r in relayed]
 
-    def _address(self, row: Row, level: int) -> tuple[int, Any]:
-        below = level + 1
-        if below == len(self.spec.widths):
+    def _address(self, row: Row, level: int) -> Addressed:
+        following = level + 1
+        if following == len(self.spec.widths):
             assert row[2] == ACK
             return 0, row[7]
-        if row[0] == below:
+        if row[0] == following:
             return row[1], row
-        return row[1] % self.spec.widths[below], row
+        return row[1] % self.spec.widths[following], row
 
 
 def _own_rows(rows: Iterator[Row], level: int, relayed: list[Row]) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""The leaving end of an edge: a buffer per target, cut into numbered chunks."""
+"""The sending end of an edge: a buffer for each receiver, sent in numbered chunks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tidegate.base.errors import UserCodeError
 from tidegate.base.pickling import cure_of
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Ship
-from tidegate.operators.flow.column_batch import BOOL, FLOAT, INT, TEXT, Column, ColumnBatch, Int64s, pack_field
-from tidegate.operators.flow.packing import KEYS, PLAIN, Packer
+from tidegate.operators.contracts.batch import BOOL, FLOAT, INT, TEXT, Batch, Column, ColumnBatch, Keys, TimeList
+from tidegate.operators.flow.packing import KEYS, PLAIN, Packer, pack_columns, pack_field
 from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
 from tidegate.operators.loop.rewrites.rewrite import Owner
 from tidegate.state.key_groups import IntRouter, KeyRouter
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidegate.operators.loop.codegen import LoopSource
 
 _KEYS: dict[str, type] = {INT: int, FLOAT: float, BOOL: bool, TEXT: str}
-Buffer = tuple[list[Any], list[Any], list[Any]]
+Buffer = tuple[list[Any], Keys, TimeList]
 """Values, keys, timestamps; the latter two stay empty where there are none."""
 
 
@@ -48,7 +48,7 @@ class _Shape(NamedTuple):
 
 
 class _Waiting:
-    """Column batches on their way to one target of a keyed edge: fields, then the key unless it is a field, then timestamps."""
+    """Columns that wait for one receiver of a keyed edge: fields, then the key unless it is a field, then timestamps."""
 
     __slots__ = ("parts", "records", "shape")
 
@@ -65,20 +65,19 @@ class _Waiting:
         width, key_field, timed, _ = self.shape
         fields = max(width, 1)
         keys = pack_field(key_field) if key_field is not None else _packed_keys(columns[fields])
-        times = ColumnBatch([columns[-1]], 0).pack() if timed else None
-        return ColumnBatch(columns[:fields], width).pack(), keys, times
+        return pack_columns(columns[:fields], width), keys, pack_columns(columns[-1:], 0) if timed else None
 
 
 def _packed_keys(keys: Column) -> bytes:
-    return ColumnBatch([keys], 0).pack() if keys.dtype.kind == INT else KEYS.pack(keys.tolist())
+    return pack_columns([keys], 0) if keys.dtype.kind == INT else KEYS.pack(keys.tolist())
 
 
 class EdgeOutput:
     """Buffers of one edge and sending subtask. ``rows`` collects finished chunks until the task yields them.
 
-    Records are routed per record only where they must be (HASH, CUSTOM); otherwise one buffer is filled and divided when it is cut.
-    To a keyed edge records may also come as columns. A channel keeps their order: before columns are added, records that wait go
-    into a chunk, so columns that wait are always older than records that wait, and are cut first.
+    Records are routed one by one only where they must be (HASH, CUSTOM); otherwise one buffer is filled, and divided when sent.
+    A keyed edge also takes records as columns. A channel keeps their order: before columns are added, rows that wait go into a
+    chunk. So columns that wait are always older than rows that wait, and are sent first.
     """
 
     def __init__(self, edge: Edge, subtask: int, senders: int, target: Target, chunk_records: int) -> None:
@@ -99,9 +98,8 @@ class EdgeOutput:
         self.appends = appends[0]
         self._spread = self._targets_of(ship, senders, n)
         self._next = subtask % len(self._spread)
-        self._numbers, self._told = [0] * n, [MIN_WATERMARK] * n
+        self._numbers, self._announced = [0] * n, [MIN_WATERMARK] * n
         self._packer = Packer(edge.record_type, target.place)
-        self._carried: dict[tuple[str, int], bool] = {}
         self._waiting = [_Waiting() for _ in range(n)] if ship is Ship.HASH else []
         self._int_router = IntRouter(n, target.max_parallelism)
         self._other_router = KeyRouter(range(n), target.max_parallelism)
@@ -119,16 +117,13 @@ class EdgeOutput:
         return list(range(n))
 
     def begin(self) -> None:
-        """A new round: whatever a failed one left is dropped."""
+        """Begin a round: what a failed round has left is dropped."""
         self.rows.clear()
-        self._drop()
         self._numbers = [0] * self.target.parallelism
-        self._told = [MIN_WATERMARK] * self.target.parallelism
+        self._announced = [MIN_WATERMARK] * self.target.parallelism
         self._watermark = MIN_WATERMARK
         self._timed = False
         self.records = 0
-
-    def _drop(self) -> None:
         for buffer in self.buffers:
             for part in buffer:
                 part.clear()
@@ -136,7 +131,7 @@ class EdgeOutput:
             waiting.clear()
 
     def write(self, source: LoopSource, value: str, depth: int, name: str) -> None:
-        """Write the code that adds the record in the variable ``value``; ``name``: of the operator that has emitted it."""
+        """Write the code that adds the record in the variable ``value``. ``name``: of the operator that emits the record."""
         e, partitioning = self.edge.id, self.edge.partitioning
         owner = Owner(f"partitioning of the output of operator '{name}'", value)
         add_value, add_key, add_time = f"tg_a{e}_", f"tg_b{e}_", f"tg_t{e}_"
@@ -158,18 +153,15 @@ class EdgeOutput:
         if source.timed:
             source.line(depth, f"{add_time}(tg_t)", owner)
 
-    def carry(self, timed: bool) -> None:
-        """What comes next has timestamps, or has none: a chunk has them for all of its records or for none."""
+    def expect(self, timed: bool) -> None:
+        """Prepare for records with timestamps, or without: a chunk has timestamps for all of its records or for none."""
         if timed is not self._timed:
-            self.cut(self._watermark, everything=True)
+            self.flush(self._watermark, everything=True)
             self._timed = timed
 
-    def carries(self, batch: ColumnBatch) -> bool:
-        """Whether a column batch is what the edge is declared to carry."""
-        shape = batch.schema, batch.width
-        if shape not in self._carried:
-            self._carried[shape] = self._packer.carries(*shape)
-        return self._carried[shape] and self._packer.holds(batch)
+    def carries(self, batch: Batch) -> bool:
+        """Tell whether the edge is declared to carry the columns of the batch."""
+        return self._packer.carries(batch)
 
     def _identified(self, keys: Column, key_field: int | None) -> tuple[Column, int | None]:
         """The keys in the engine's form, and the field that is the same, if there is one."""
@@ -188,13 +180,14 @@ class EdgeOutput:
             return self._int_router.subtasks(keys)
         return np.fromiter(map(self._other_router.__getitem__, keys.tolist()), np.uint16, len(keys))
 
-    def extend(self, batch: ColumnBatch, keys: Column, key_field: int | None, times: Int64s | None) -> None:
-        """Add records as columns. ``keys``: as the key selector gives them. ``key_field``: they are this field of the record.
+    def extend(self, batch: ColumnBatch, keys: Column) -> None:
+        """Add records as columns. ``keys``: as the key selector gives them; they are the ``key_field`` of the batch if it has one.
         Raises for a key that is not of the declared type; then nothing is added."""
         n = len(self._waiting)
-        keys, key_field = self._identified(keys, key_field)
+        keys, key_field = self._identified(keys, batch.key_field)
+        times = batch.time_column()
         if any(values for values, _, _ in self.buffers):
-            self.cut(self._watermark, everything=True)
+            self.flush(self._watermark, everything=True)
         every = [*batch.columns, *([] if key_field is not None else [keys]), *([] if times is None else [times])]
         if n == 1:
             ends = [len(keys)]
@@ -208,27 +201,29 @@ class EdgeOutput:
         for index, (waiting, end) in enumerate(zip(self._waiting, ends, strict=True)):
             if end > start:
                 if waiting.parts and shape != waiting.shape:
-                    self._cut_waiting(index, self._watermark)
+                    self._send_columns(index, self._watermark)
                 waiting.shape = shape
                 waiting.parts.append([column[start:end] for column in every])
                 waiting.records += end - start
             start = end
 
-    def _cut_waiting(self, index: int, watermark: int) -> None:
+    def _send_columns(self, index: int, watermark: int) -> None:
         waiting = self._waiting[index]
         self._chunk(index, waiting.payload(), watermark)
         self.records += waiting.records
         waiting.clear()
 
-    def cut(self, watermark: int, everything: bool) -> None:
-        """Turn full buffers (or, at the end of the round, all) into chunks."""
+    def flush(self, watermark: int, everything: bool) -> None:
+        """Turn full buffers, or everything that waits, into chunks. ``watermark``: event time after these records."""
         before, self._watermark = self._watermark, watermark
         least = 1 if everything else self.chunk_records
         for index, waiting in enumerate(self._waiting):
             if waiting.records and self.buffers[index][0]:
-                self._cut_waiting(index, before)  # the new watermark comes behind the records that wait behind them
+                self._send_columns(
+                    index, before
+                )  # the new watermark comes after the rows, which come after the columns
             elif waiting.records >= least:
-                self._cut_waiting(index, watermark)
+                self._send_columns(index, watermark)
         if self.per_record:
             for index, buffer in enumerate(self.buffers):
                 if len(buffer[0]) >= least:
@@ -266,7 +261,7 @@ class EdgeOutput:
         for part in buffer:
             part.clear()
 
-    def _dump(self, values: list[Any], keys: list[Any], times: list[Any]) -> Payload:
+    def _dump(self, values: list[Any], keys: Keys, times: TimeList) -> Payload:
         try:
             return self._packer.pack(values), KEYS.pack(keys) if keys else None, PLAIN.pack(times) if times else None
         except UserCodeError:  # a record that is not of its declared type
@@ -280,15 +275,15 @@ class EdgeOutput:
             ) from error
 
     def announce(self, watermark: int) -> None:
-        """What comes from here on stands behind this watermark, for every receiver, also those that are sent no record now."""
-        self.cut(watermark, everything=True)
+        """Send everything, and the watermark to every receiver, also to those that are sent no record now."""
+        self.flush(watermark, everything=True)
         for index in self._spread:
-            if self._told[index] < watermark:
+            if self._announced[index] < watermark:
                 self._chunk(index, None, watermark)
 
     def _chunk(self, index: int, payload: Payload | None, watermark: int) -> None:
         number = self._numbers[index]
-        self._numbers[index], self._told[index] = number + 1, watermark
+        self._numbers[index], self._announced[index] = number + 1, watermark
         target = self.target
         self.rows.append(
             (target.level, target.offset + index, DATA, self.edge.id, self.subtask, number, watermark, payload)

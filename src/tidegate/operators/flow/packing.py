@@ -1,40 +1,41 @@
-"""Lists of values, keys or timestamps as the bytes of a chunk. What goes in comes out; plain data takes a short way.
+"""Batches as the bytes of a chunk: values, keys and timestamps. What is unpacked equals what was packed.
 
 Records are mostly numbers, texts, or tuples of them, and msgpack packs a pair of ints three times as fast as pickle. But it
 knows no tuples and no subclasses: numbers and texts are packed after a look at their exact types, tuples only where the program
-declares what is in them, and everything else is pickled.
+declares what is in them, and everything else is pickled. Columns are packed as arrays of numbers.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
-from typing import Any, Optional
+from collections.abc import Callable, Sequence
+from typing import Any, Optional, TypeGuard
 
 import msgspec
+import numpy as np
 
-from tidegate.base.errors import ArgumentTypeError, UserCodeError
+from tidegate.base.errors import ArgumentTypeError, StateFormatError, UserCodeError
 from tidegate.common.conversion import BatchConverter, Boundary, boundary
-from tidegate.common.typeinfo import INTEGER_BITS, BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo
-from tidegate.operators.flow import column_batch
-from tidegate.operators.flow.column_batch import ColumnBatch
+from tidegate.common.typeinfo import INTEGER_BITS, BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo, TypeInformation
+from tidegate.operators.contracts.batch import FLOAT, INT, TEXT, Batch, Column, ColumnBatch, Keys, Schema, text_column
+from tidegate.operators.flow.rows import Payload
 from tidegate.state.keys import SIMPLE_TYPES, EncodedKey, encode_keys, forms_of
 
 _PICKLE = 0x80
 """The first byte of every pickle since protocol 2. A msgpack array never begins with it."""
 
 # Where texts are declared, a Decimal or UUID must not pass for one.
-_pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder(decimal_format="number", uuid_format="bytes").encode
+_pack: Callable[[object], bytes] = msgspec.msgpack.Encoder(decimal_format="number", uuid_format="bytes").encode
 _unpack: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class Packer:
-    """Packs and unpacks the values of an edge. Sender and receiver make it from the same declared type.
+    """Packs and unpacks the batches of an edge. Sender and receiver make it from the same declared type.
 
     ``target``: who receives them, for messages.
     """
 
-    def __init__(self, declared: Any, target: str = "") -> None:
+    def __init__(self, declared: TypeInformation | None, target: str = "") -> None:
         self._declared, self._target = declared, target
         schema = _schema(declared)
         self._typed: Callable[[bytes], list[Any]] | None
@@ -42,6 +43,7 @@ class Packer:
         self._packed = {tuple} if isinstance(declared, TupleTypeInfo) and schema is not None else SIMPLE_TYPES
         self._convert = boundary(declared)
         fields = declared.get_field_types() if isinstance(declared, TupleTypeInfo) else [declared]
+        self._carried: dict[Schema, bool] = {}
         self._narrow = [(n, INTEGER_BITS[f.describe()] - 1) for n, f in enumerate(fields) if _is_narrow(f)]
 
     def pack(self, values: list[Any]) -> bytes:
@@ -60,32 +62,48 @@ class Packer:
             where = f"records declared as {self._declared}, sent to {self._target}"
             raise UserCodeError(error.rule, where=where, found=error.found, cure=_CURE) from error
 
-    def carries(self, schema: str, width: int) -> bool:
-        """Whether a column batch is as declared, or anything may come: then it travels as it is."""
+    def carries(self, batch: Batch) -> bool:
+        """Tell whether the batch has columns that are as declared: they travel as they are."""
+        schema = batch.schema
+        if schema is None:
+            return False
+        if schema not in self._carried:
+            self._carried[schema] = self._is_declared(schema)
+        return self._carried[schema] and all(
+            _fits(batch.columns[field], bits) for field, bits in self._narrow if len(batch)
+        )
+
+    def _is_declared(self, schema: Schema) -> bool:
         declared = self._declared
         if declared is None or isinstance(declared, PickledBytesTypeInfo):
             return True
-        fields = declared.get_field_types() if isinstance(declared, TupleTypeInfo) else [declared]
-        if isinstance(declared, TupleTypeInfo) != bool(width):
+        if isinstance(declared, TupleTypeInfo) != bool(schema.width):
             return False
-        kinds = [_PYTHON.get(field.describe()) for field in fields]
-        return column_batch.is_declared(schema, width, kinds)
+        fields = declared.get_field_types() if isinstance(declared, TupleTypeInfo) else [declared]
+        return schema.is_declared([_PYTHON.get(field.describe()) for field in fields])
 
-    def holds(self, batch: ColumnBatch) -> bool:
-        """Whether a batch of the declared shape has no integer that its type cannot hold."""
-        for field, bits in self._narrow:
-            column = batch.columns[field]
-            if len(column) and not (-1 << bits <= int(column.min()) and int(column.max()) < 1 << bits):
-                return False
-        return True
+    def unpack(self, payload: Payload) -> Batch:
+        """The batch of a chunk. Columns of ints may be narrower than 64 bits."""
+        values, packed_keys, packed_times = payload
+        times = None if packed_times is None else PLAIN.unpack_list(packed_times)
+        if values[0] != COLUMNS:
+            return Batch(self._rows(values), times, None if packed_keys is None else KEYS.unpack_list(packed_keys))
+        batch = unpack_columns(values)
+        batch.times = times
+        if packed_keys is not None:
+            field = batch.key_field = packed_field(packed_keys)
+            batch.keys = KEYS.unpack_list(packed_keys) if field is None else batch.columns[field].tolist()
+        return batch
 
-    def unpack(self, data: bytes) -> list[Any] | ColumnBatch:
-        if data[0] == column_batch.MARK:
-            return column_batch.unpack(data)
+    def unpack_list(self, data: bytes) -> list[Any]:
+        """Values, keys or timestamps of a chunk as Python objects."""
+        return unpack_columns(data).rows() if data[0] == COLUMNS else self._rows(data)
+
+    def _rows(self, data: bytes) -> list[Any]:
         if data[0] == _PICKLE:
             values: list[Any] = pickle.loads(data)
             return values
-        if self._typed is None:
+        if self._typed is None or self._declared is None:
             return _unpack(data)
         try:
             return self._typed(data)
@@ -93,18 +111,15 @@ class Packer:
             values = _tuples_in(_unpack(data)) if self._packed == {tuple} else _unpack(data)
             return self._converted(values, Boundary(self._declared))
 
-    def unpack_list(self, data: bytes) -> list[Any]:
-        values = self.unpack(data)
-        return values.rows() if isinstance(values, ColumnBatch) else values
-
 
 def length_of(data: bytes) -> int:
     """The number of values or keys that were packed, in most cases without unpacking them."""
     first = data[0]
     if first == _ENCODED_KEYS[0]:
         return length_of(data[1:7])
-    if first == column_batch.MARK:
-        return column_batch.packed_length(data)
+    if first == COLUMNS:
+        position = 3 + max(data[2], 1)
+        return int.from_bytes(data[position : position + 4], "little")
     if 0x90 <= first <= 0x9F:  # msgpack's arrays: of up to 15 items, of 16 and of 32 bits
         return first & 0x0F
     if first in (0xDC, 0xDD):
@@ -118,7 +133,7 @@ _PLAIN = frozenset(["BYTE", "SHORT", "INT", "LONG", "BOOLEAN", "DOUBLE", "FLOAT"
 _CURE = "declare what the operator before emits with output_type=..., or declare nothing"
 
 
-def _schema(declared: Any) -> Any:
+def _schema(declared: TypeInformation | None) -> Any:
     """The schema of numbers, texts and tuples of them, each of which may be None; None for any other type."""
     if isinstance(declared, BasicTypeInfo):
         return Optional.__getitem__(declared.to_schema()) if declared.describe() in _PLAIN else None
@@ -128,8 +143,12 @@ def _schema(declared: Any) -> Any:
     return None if None in schemas else Optional.__getitem__(tuple[tuple(schemas)])  # type: ignore[misc]
 
 
-def _is_narrow(info: Any) -> bool:
+def _is_narrow(info: object) -> TypeGuard[BasicTypeInfo]:
     return isinstance(info, BasicTypeInfo) and INTEGER_BITS.get(info.describe(), 64) < 64
+
+
+def _fits(column: Column, bits: int) -> bool:
+    return -1 << bits <= int(column.min()) and int(column.max()) < 1 << bits
 
 
 def _tuples_in(values: list[Any]) -> list[Any]:
@@ -137,7 +156,7 @@ def _tuples_in(values: list[Any]) -> list[Any]:
     return [_as_tuple(value) for value in values]
 
 
-def _as_tuple(value: Any) -> Any:
+def _as_tuple(value: object) -> object:
     return tuple(map(_as_tuple, value)) if type(value) is list else value
 
 
@@ -148,15 +167,87 @@ PLAIN = Packer(None)
 class _KeyPacker:
     """The keys of a chunk, in the engine's form (``state/keys.py``), which they have again when they come out."""
 
-    def pack(self, keys: list[Any]) -> bytes:
+    def pack(self, keys: Keys) -> bytes:
         if EncodedKey in set(map(type, keys)):
             return _ENCODED_KEYS + _pack(list(map(bytes, encode_keys(keys))))
         return PLAIN.pack(keys)
 
-    def unpack_list(self, data: bytes) -> list[Any]:
+    def unpack_list(self, data: bytes) -> Keys:
         return forms_of(_unpack(data[1:])) if data[:1] == _ENCODED_KEYS else PLAIN.unpack_list(data)
 
 
 _ENCODED_KEYS = b"\xc7"
 """The first byte of keys packed as bytes: neither of a msgpack array, nor of a pickle, nor of a column batch."""
 KEYS = _KeyPacker()
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+COLUMNS = 0xC1
+"""The first byte of packed columns. No pickle begins with it, and msgpack never uses it."""
+_VERSION, _FIELD = 1, 0xFF
+_DTYPES: list[np.dtype[Any]] = [np.dtype(name) for name in ("<i1", "<i2", "<i4", "<i8", "<f8", "|b1")]
+"""By code. Ints travel in the narrowest type that holds them."""
+_FLOATS, _BOOLS, _TEXTS, _PICKLED_TEXTS = 4, 5, 6, 7
+_pack_texts: Callable[[list[str]], bytes] = msgspec.msgpack.Encoder().encode
+_unpack_texts: Callable[[bytes], list[str]] = msgspec.msgpack.Decoder(list[str]).decode
+
+
+def pack_columns(columns: Sequence[Column], width: int) -> bytes:
+    """Pack the columns of a batch: the mark, the version, the width, a code for each column, the number of records, the columns."""
+    codes, packed = zip(*map(_packed, columns), strict=True)
+    return b"".join((bytes((COLUMNS, _VERSION, width, *codes)), len(columns[0]).to_bytes(4, "little"), *packed))
+
+
+def _packed(column: Column) -> tuple[int, bytes]:
+    kind = column.dtype.kind
+    if kind != TEXT:
+        code = _narrowest(column) if kind == INT else _FLOATS if kind == FLOAT else _BOOLS
+        return code, column.astype(_DTYPES[code]).tobytes()
+    values = column.tolist()
+    try:
+        code, data = _TEXTS, _pack_texts(values)
+    except ValueError:  # lone surrogates
+        code, data = _PICKLED_TEXTS, pickle.dumps(values, 5)
+    return code, len(data).to_bytes(4, "little") + data
+
+
+def _narrowest(column: Column) -> int:
+    if not len(column):
+        return 0
+    least, greatest = int(column.min()), int(column.max())
+    return next(code for code, bits in enumerate((7, 15, 31, 63)) if -1 << bits <= least and greatest < 1 << bits)
+
+
+def unpack_columns(data: bytes) -> ColumnBatch:
+    if data[1] != _VERSION:
+        raise StateFormatError(
+            "A chunk is read by the version that wrote it",
+            found=f"column batch of version {data[1]}, this is {_VERSION}",
+            cure="run all workers of a job with one version of Tidegate",
+        )
+    width = data[2]
+    position = 3 + max(width, 1)
+    codes, records = data[3:position], int.from_bytes(data[position : position + 4], "little")
+    position += 4
+    columns: list[Column] = []
+    for code in codes:
+        if code < _TEXTS:
+            columns.append(np.frombuffer(data, _DTYPES[code], records, position))
+            position += records * _DTYPES[code].itemsize
+        else:
+            start = position + 4
+            position = start + int.from_bytes(data[position:start], "little")
+            texts = data[start:position]
+            columns.append(text_column(_unpack_texts(texts) if code == _TEXTS else pickle.loads(texts)))
+    return ColumnBatch(columns, width)
+
+
+def pack_field(index: int) -> bytes:
+    """The keys of a chunk whose key is a field of its records: they travel once."""
+    return bytes((COLUMNS, _VERSION, _FIELD, index))
+
+
+def packed_field(data: bytes) -> int | None:
+    """The field, if ``data`` is what ``pack_field`` gives."""
+    return data[3] if data[0] == COLUMNS and data[2] == _FIELD else None

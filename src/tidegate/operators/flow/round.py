@@ -10,21 +10,21 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import NoReturn
 
 from tidegate.base import faults
 from tidegate.base.errors import TidegateError, UserCodeError
 from tidegate.base.ids import new_token
 from tidegate.graph.transformation import Role
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, StreamOperator
-from tidegate.operators.flow.feeds import SenderFailed
+from tidegate.operators.flow.feeds import ChannelFeed, Feed, SenderFailed, SplitFeed
 from tidegate.operators.flow.rows import ACK, MAX_WATERMARK, Ack, Barrier, RoundContext, Row, TaskPlan
+from tidegate.operators.flow.sorted_feed import KeyedBatchFeed
+from tidegate.operators.flow.subtask import Subtask
+from tidegate.operators.kinds.source import SourceOperator
 from tidegate.operators.loop.blame import is_for_good, not_encodable, user_error
 from tidegate.state.materialize import rebuilds
 from tidegate.state.snapshot import EMPTY, IN_FLIGHT
-
-if TYPE_CHECKING:
-    from tidegate.operators.flow.subtask import Subtask
 
 
 class Outcome(Enum):
@@ -38,18 +38,28 @@ class Outcome(Enum):
 
 
 class SubtaskRound:
-    """What goes wrong travels in the ack, not as a dead worker."""
+    """One round of a subtask. A failure travels in the ack, not as a dead worker."""
 
     def __init__(self, subtask: Subtask, context: RoundContext, plan: TaskPlan) -> None:
         self._started, self._rebuilds, self._process = time.perf_counter(), rebuilds(), os.getpid()
         self._subtask = subtask
         self.ack = Ack(subtask.chain.id, subtask.index, new_token(), plan.run)
         over = plan.snapshots.get(subtask.head.id, EMPTY).watermark == MAX_WATERMARK
-        end = EndOfInput.BEHIND if over else EndOfInput.AHEAD
+        end = EndOfInput.PAST if over else EndOfInput.AHEAD
         self._round = OperatorRound(context, plan, self.ack.token, subtask.settings.now_ms, end)
         self._outcome = Outcome.GOOD
         self._where = {"chain": subtask.chain.name, "subtask": subtask.index, "round": context.round}
-        self._feed = subtask.feed(self._round, self.ack)
+        self._feed = self._make_feed()
+
+    def _make_feed(self) -> Feed:
+        """Where the records of the round come from."""
+        subtask = self._subtask
+        if isinstance(subtask.head, SourceOperator):
+            return SplitFeed(subtask.head, subtask, subtask.files, self._round, self.ack)
+        channels = subtask.side, subtask, subtask.files, self._round, self.ack
+        if subtask.settings.batch_mode and subtask.head.key_context is not None:
+            return KeyedBatchFeed(*channels, subtask.settings.local_root)
+        return ChannelFeed(*channels)
 
     def run(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Yields chunks, then barriers and the ack. Always drains ``rows``."""
@@ -88,8 +98,8 @@ class SubtaskRound:
         return (-1, self._subtask.chain.offset + self._subtask.index, ACK, 0, 0, 0, 0, pickle.dumps(self.ack, 5))
 
     def _rehearse(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Only operators that have something stored take part: of the others nothing can be wrong. Their functions stay open, for
-        the first round."""
+        """Open functions to see whether their states fit. Only operators that have something stored take part. Their functions stay
+        open, for the first round."""
         for _ in rows:
             pass
         snapshots = self._round.plan.snapshots
@@ -110,7 +120,7 @@ class SubtaskRound:
 
     # -- failures ----------------------------------------------------------------------------------------------------
 
-    def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
+    def _guard(self, step: Callable[..., None], *arguments: object) -> None:
         """Run a step unless an earlier one failed."""
         if self._outcome is not Outcome.GOOD:
             return
@@ -136,7 +146,7 @@ class SubtaskRound:
     # -- steps 4 to 6 ------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Operators get what they were; functions open (once) and hear of checkpoints; the state is brought up."""
+        """Restore the operators, open functions (once), notify them of checkpoints, and bring up the state."""
         round, operators = self._round, self._subtask.operators.values()
         for operator in operators:
             operator.restore(round.plan.snapshots.get(operator.id, EMPTY), round)
@@ -152,13 +162,13 @@ class SubtaskRound:
             operator.on_processing_time(now)
 
     def _end_of_round(self) -> None:
-        """Step 4: all barriers are in. Then the last timers, and the end of input if this is it."""
+        """Step 4: all barriers have arrived. Then the last timers fire, and the input ends if this is its end."""
         round, operators = self._round, self._subtask.operators.values()
         round.end_of_input = self._feed.end()
         ended, now = round.end_of_input is not EndOfInput.AHEAD, round.now_ms()
         for operator in operators:
             (operator.end_input if ended else operator.end_round)(now)
-        self._subtask.cut(everything=True)
+        self._subtask.flush(everything=True)
         moments = [operator.wake_up_ms(now) for operator in operators]
         self.ack.wake_up_ms = min((moment for moment in moments if moment is not None), default=None)
         if ended:
@@ -195,8 +205,8 @@ class SubtaskRound:
         self.ack.declined = next((operator.declined for operator in operators if operator.declined), None)
 
     def _keep_in_flight(self) -> None:
-        """What the subtask has not come to is as much a part of the round as its state: durable before the ack, and named in it
-        whatever fails behind this, so that a round that is discarded leaves no file."""
+        """Store what the subtask has received and not processed. It is a part of the round as state is: durable before the ack, and
+        named in the ack whatever fails after this, so that a discarded round leaves no file."""
         head, index = self._subtask.head.operator, self._subtask.index
         name = f"{head.uid_hash[:12]}-{index}-{self._round.context.round}-{self.ack.token}"
         part = self._feed.in_flight(f"shared/{name}")
@@ -213,7 +223,7 @@ class SubtaskRound:
         self.ack.snapshot_seconds[operator.id] = time.perf_counter() - started
 
     def _barriers(self) -> Iterator[Row]:
-        """Step 6 for the subtasks below: one barrier each, behind everything else."""
+        """Step 6 for the subtasks downstream: one barrier each, after everything else."""
         ack, end = self.ack, self._round.end_of_input
         for output in self._subtask.outputs.values():
             status = self._subtask.operators[output.edge.source].status(end)

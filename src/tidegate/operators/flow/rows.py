@@ -17,16 +17,16 @@ from tidegate.state.snapshot import OperatorSnapshot
 DATA, BARRIER, ACK = 0, 1, 2
 
 Row = tuple[int, int, int, int, int, int, int, Any]
-"""(level, partition, kind, edge, sending subtask, number in the channel, watermark behind it, payload).
+"""(level, partition, kind, edge, sending subtask, number in the channel, watermark after it, payload).
 
-DATA: payload is a ``Payload``, or None where there is only a watermark to tell; numbers count from 0 in each channel and round.
-BARRIER: exactly one a channel and round, behind its last chunk; its number is the count of chunks; payload a ``Barrier``.
+DATA: payload is a ``Payload``, or None where only the watermark is sent; numbers count from 0 in each channel and round.
+BARRIER: exactly one a channel and round, after its last chunk; its number is the count of chunks; payload a ``Barrier``.
 ACK: payload is a pickled ``Ack``; its level is the number of levels, so it is relayed to the driver.
 """
 
 
 Payload = tuple[bytes, bytes | None, bytes | None]
-"""The columns of a chunk (columns.py): values, keys, timestamps."""
+"""A packed batch (``packing.py``): values, keys, timestamps."""
 
 
 class Barrier(NamedTuple):

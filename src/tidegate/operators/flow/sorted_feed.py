@@ -10,15 +10,18 @@ import heapq
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import IO, Any
 
-from tidegate.operators.flow.column_batch import ColumnBatch
-from tidegate.operators.flow.feeds import ChannelFeed, SenderFailed, unpacked
-from tidegate.operators.flow.rows import BARRIER, MIN_WATERMARK, Row
+from tidegate.base.files import Files
+from tidegate.operators.contracts.batch import Batch, Keys, Rows, TimeList
+from tidegate.operators.contracts.operator import OperatorRound
+from tidegate.operators.flow.feeds import ChannelFeed, Pipeline, SenderFailed
+from tidegate.operators.flow.inputs import ChannelSide
+from tidegate.operators.flow.rows import BARRIER, MIN_WATERMARK, Ack, Row
 from tidegate.state.keys import encode_key
 
 MOST_RECORDS = 1_000_000
@@ -26,13 +29,21 @@ MOST_RECORDS = 1_000_000
 
 Entry = tuple[int | None, int, Any]
 """Timestamp, input, record."""
+Group = tuple[bytes, Hashable, list[Entry]]
+"""The bytes of a key, the key, its records."""
 
 
 class KeyedBatchFeed(ChannelFeed):
-    """Of a chain whose first operator is keyed. Records of inputs without a key, as a broadcast stream's, go before all others."""
+    """The feed of a chain whose first operator is keyed. Records of inputs without a key, as a broadcast stream's, are processed
+    before all others. ``directory``: for what does not fit into memory."""
+
+    def __init__(
+        self, side: ChannelSide, pipeline: Pipeline, files: Files, round: OperatorRound, ack: Ack, directory: str
+    ) -> None:
+        super().__init__(side, pipeline, files, round, ack)
+        self._groups = Groups(directory)
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
-        self._groups = Groups(self._subtask.settings.local_root)
         for row in rows:
             yield partial(self._receive, row)
         yield self._all_here
@@ -43,31 +54,29 @@ class KeyedBatchFeed(ChannelFeed):
         for _, _, kind, edge, _, _, _, payload in self._input.ready(row):
             if kind == BARRIER or payload is None:
                 continue
-            values, keys, timestamps = unpacked(self._subtask.packers[edge], *payload)
-            self._ack.records_in += len(values)
-            number = self._subtask.inputs[edge]
-            if keys is None:
-                self._subtask.process(number, values, timestamps, None, self._round.now_ms())
-                self._subtask.cut(everything=False)
+            batch, number = self._side.packers[edge].unpack(payload), self._side.inputs[edge]
+            self._ack.records_in += len(batch)
+            if batch.keys is None:
+                self._pipeline.process(number, batch, self._round.now_ms())
+                self._pipeline.flush()
             else:
-                records = values.rows() if isinstance(values, ColumnBatch) else values
-                self._groups.add(keys, timestamps or [None] * len(keys), number, records)
+                self._groups.add(batch.keys, batch.time_list() or [None] * len(batch), number, batch.rows())
 
     def _all_here(self) -> None:
-        """Nothing is processed that is not the whole."""
-        self._input.check_complete(self._subtask.chain.name)
+        """Check that the input is complete: nothing else is processed."""
+        self._input.check_complete(self._side.chain)
         if self._input.failed:
             raise SenderFailed
 
-    def _process_key(self, key: Any, entries: list[Entry]) -> None:
+    def _process_key(self, key: Hashable, entries: list[Entry]) -> None:
         entries.sort(key=_moment)
         now = self._round.now_ms()
         for number, run in groupby(entries, key=itemgetter(1)):
             timestamps, _, values = zip(*run, strict=True)
-            timed = any(moment is not None for moment in timestamps)
-            self._subtask.process(number, list(values), list(timestamps) if timed else None, [key] * len(values), now)
-        self._subtask.head.end_of_key(now)
-        self._subtask.cut(everything=False)
+            times = list(timestamps) if any(moment is not None for moment in timestamps) else None
+            self._pipeline.process(number, Batch(values, times, [key] * len(values)), now)
+        self._head.end_of_key(now)
+        self._pipeline.flush()
 
 
 def _moment(entry: Entry) -> int:
@@ -79,11 +88,11 @@ class Groups:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._held: dict[Any, list[Entry]] = {}
+        self._held: dict[Hashable, list[Entry]] = {}
         self._records = 0
         self._runs: list[IO[bytes]] = []
 
-    def add(self, keys: list[Any], timestamps: list[int | None], number: int, values: Sequence[Any]) -> None:
+    def add(self, keys: Keys, timestamps: TimeList, number: int, values: Rows) -> None:
         held = self._held
         for key, moment, value in zip(keys, timestamps, values, strict=True):
             entries = held.get(key)
@@ -96,19 +105,19 @@ class Groups:
 
     def _spill(self) -> None:
         os.makedirs(self._directory, exist_ok=True)
-        file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - it has no name, and goes with the process
+        file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - it has no name, and ends with the process
         for group in self._ordered():
             pickle.dump(group, file, 5)
         file.seek(0)
         self._runs.append(file)
         self._held, self._records = {}, 0
 
-    def _ordered(self) -> list[tuple[bytes, Any, list[Entry]]]:
+    def _ordered(self) -> list[Group]:
         groups = [(encode_key(key), key, entries) for key, entries in self._held.items()]
         groups.sort(key=itemgetter(0))
         return groups
 
-    def sorted(self) -> Iterator[tuple[Any, list[Entry]]]:
+    def sorted(self) -> Iterator[tuple[Hashable, list[Entry]]]:
         """Every key with all of its records, by the bytes of the keys; the earliest run first, so the order of arrival is kept."""
         runs = [_read(file) for file in self._runs]
         merged = heapq.merge(*runs, self._ordered(), key=itemgetter(0))
@@ -121,7 +130,7 @@ class Groups:
             file.close()
 
 
-def _read(file: IO[bytes]) -> Iterator[tuple[bytes, Any, list[Entry]]]:
+def _read(file: IO[bytes]) -> Iterator[Group]:
     while True:
         try:
             yield pickle.load(file)

@@ -13,12 +13,12 @@ from collections import deque
 
 from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import ChainNode
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.functions import Hooks
-from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.contracts.operator import CollectingOperator, OperatorRound, OperatorSetup
 from tidegate.operators.contracts.specs import AsyncSpec
-from tidegate.operators.contracts.watermarks import Domain
+from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.operators.kinds.async_calls import AsyncCalls, Call, Stretch, in_event_loop
-from tidegate.operators.kinds.collecting import CollectingOperator
 from tidegate.operators.loop.blame import reprlib_repr, user_error
 from tidegate.state.snapshot import OperatorSnapshot
 
@@ -26,9 +26,9 @@ from tidegate.state.snapshot import OperatorSnapshot
 class AsyncOperator(CollectingOperator):
     """Time behind it goes on when what came before the watermark has been emitted."""
 
-    def __init__(self, node: ChainNode, site: Site) -> None:
-        super().__init__(node, site)
-        self.below = Domain()
+    def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
+        super().__init__(node, setup)
+        self.output_time = EventTime()
         self._spec = spec = self.operator.spec_as(AsyncSpec)
         self.hooks.insert(0, self._hooks(spec.function, f"operator '{self.operator.name}'", kind=_LoopHooks))
         self._calls: AsyncCalls | None = None
@@ -39,7 +39,7 @@ class AsyncOperator(CollectingOperator):
         spec = self._spec
         self._calls = AsyncCalls(spec.function, spec.retry, spec.timeout_ms, spec.capacity, _report)
         self._stretches = deque([Stretch()])
-        self._passed = self.below.watermark
+        self._passed = self.output_time.watermark
 
     # -- records ---------------------------------------------------------------------------------------------------------
 
@@ -69,8 +69,8 @@ class AsyncOperator(CollectingOperator):
             if stretch.open or stretch.watermark is None:
                 return
             self._stretches.popleft()
-            self.below.watermark = max(self.below.watermark, stretch.watermark)
-            self.site.advance(now_ms, False)
+            self.output_time.watermark = max(self.output_time.watermark, stretch.watermark)
+            self.setup.advance(now_ms, False)
 
     def _emit(self, stretch: Stretch) -> None:
         values: list[UserValue] = []
@@ -83,13 +83,13 @@ class AsyncOperator(CollectingOperator):
             values.extend(call.results)
             times.extend([call.timestamp] * (len(values) - before))
         if values:
-            self.site.emit(values, times if any(moment is not None for moment in times) else None)
+            self.setup.emit(Batch(values, times if any(moment is not None for moment in times) else None))
 
     # -- time ------------------------------------------------------------------------------------------------------------
 
     def on_watermark(self, now_ms: int) -> None:
-        if self.above.watermark > self._passed:
-            self._passed = self.above.watermark
+        if self.input_time.watermark > self._passed:
+            self._passed = self.input_time.watermark
             self._stretches[-1].watermark = self._passed
             self._stretches.append(Stretch())
         self._emit_done(now_ms)
@@ -104,7 +104,7 @@ class AsyncOperator(CollectingOperator):
         assert self._calls is not None
         self._calls.drain()
         self.on_watermark(now_ms)
-        self.below.idle = self.above.idle
+        self.output_time.idle = self.input_time.idle
 
     def end(self, *, abort: bool) -> None:
         self._give_up()

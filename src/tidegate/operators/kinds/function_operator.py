@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tidegate.base.user_code import UserValue
+from tidegate.base.errors import StorageError
+from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Ship
-from tidegate.operators.contracts.contexts import ProcessContext, SubtaskRuntimeContext, SubtaskTimerService
+from tidegate.operators.contracts.batch import Batch
+from tidegate.operators.contracts.contexts import ProcessContext, SubtaskRuntimeContext, SubtaskTimerService, TimeDomain
 from tidegate.operators.contracts.functions import checkpointed
-from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site, StreamOperator
+from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, OperatorSetup, StreamOperator
 from tidegate.operators.contracts.specs import FunctionSpec
-from tidegate.operators.contracts.time_domain import TimeDomain
-from tidegate.operators.contracts.watermarks import Domain
+from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.operators.flow.rows import MAX_WATERMARK
 from tidegate.operators.kinds.broadcast_contexts import BroadcastContext
 from tidegate.operators.kinds.own_state import OwnState
-from tidegate.operators.kinds.state_by_key import StateByKey
 from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.ownership import own
+from tidegate.state.backend import KeyedBackend
 from tidegate.state.context import KeyContext
-from tidegate.state.snapshot import KEYED, OperatorSnapshot, Part
+from tidegate.state.key_groups import range_for
+from tidegate.state.local_dir import store_path
+from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot, Part, merged_schemas
+from tidegate.state.stores import opener
 from tidegate.state.timers import TimerQueue
 
 if TYPE_CHECKING:
@@ -32,24 +36,26 @@ _FIRED_BATCH = 4096
 
 
 class FunctionOperator(StreamOperator):
-    """``functions``: what is called for a record of each input; ``function``: of the first. ``by_key``: state and timers, if an
-    input is keyed. ``own_state``: what belongs to no key, if there is any.
+    """``functions``: what is called for a record of each input; ``function``: of the first. ``backend``: state and timers by key,
+    if an input is keyed. ``own_state``: what belongs to no key, if there is any.
 
-    Where there are timers, the watermark behind advances only after those it makes due have fired: what they emit is late for
-    nobody.
+    Where there are timers, the output watermark advances only after the timers that it makes due have fired: what they emit is
+    never late.
     """
 
-    def __init__(self, node: ChainNode, site: Site) -> None:
-        super().__init__(node, site)
+    windows = ""
+    """Of its state: see ``KeyedPart``."""
+
+    def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
+        super().__init__(node, setup)
         spec = self.operator.spec_as(FunctionSpec)
-        self.by_key = None if self.operator.keyed is None else StateByKey(self.operator, site)
-        backend = None if self.by_key is None else self.by_key.backend
-        if self.by_key is not None:
-            self.below = Domain()
+        backend = self.backend = self._keyed_backend()
+        if backend is not None:
+            self.output_time = EventTime()
         self.functions = spec.callables
-        self.function: Callable[..., UserValue] = self.functions[0]
+        self.function: UserFunction = self.functions[0]
         self.context = ProcessContext(
-            SubtaskTimerService(self.operator, self.above, backend, site.settings.now_ms), backend
+            SubtaskTimerService(self.operator, self.input_time, backend, setup.settings.now_ms), backend
         )
         self._on_timer = getattr(spec.function, "on_timer", None)
         self.hooks.insert(0, self._hooks(spec.function, f"operator '{self.operator.name}'", backend))
@@ -59,19 +65,37 @@ class FunctionOperator(StreamOperator):
         if self.operator.keyed is not None and self.operator.keyed.ship is Ship.FORWARD:  # keys are made in this chain
             self.hooks.extend(self._hooks_of(self.operator.keyed, "before"))
 
+    def _keyed_backend(self) -> KeyedBackend | None:
+        operator, index, settings = self.operator, self.setup.index, self.setup.settings
+        if operator.keyed is None:
+            return None
+        root = settings.store_root(operator.uid_hash, index)
+        return KeyedBackend(
+            operator=operator.uid_hash,
+            operator_name=operator.name,
+            groups=range_for(index, operator.parallelism, operator.max_parallelism),
+            max_parallelism=operator.max_parallelism,
+            key_type=operator.keyed.key_type,
+            local_path=store_path(root, settings.local_name, operator.uid_hash, index),
+            files=settings.state_files(),
+            open_store=opener(settings.state_backend, settings.stores),
+            cache_bytes=settings.cache_bytes,
+            compressed=settings.compressed,
+        )
+
     def _own_state(self, keyed_store: SubtaskRuntimeContext | None) -> OwnState | None:
         function = checkpointed(self.operator.spec.user_function)
-        return None if function is None else OwnState(self.operator, self.site, function, keyed_store)
+        return None if function is None else OwnState(self.operator, self.setup, function, keyed_store)
 
     @property
     def key_context(self) -> KeyContext | None:
-        return None if self.by_key is None else self.by_key.backend.context
+        return None if self.backend is None else self.backend.context
 
     def write_time(
-        self, source: LoopSource, value: str, depth: int, told: ProcessContext | BroadcastContext | None = None
+        self, source: LoopSource, value: str, depth: int, given: ProcessContext | BroadcastContext | None = None
     ) -> str:
-        """Write the code that tells the context the record's time; returns the variable of the context."""
-        context = source.bind(f"c{self.id}", told or self.context)
+        """Write the code that sets the record's time in the context, or in the one that is ``given``; returns its variable."""
+        context = source.bind(f"c{self.id}", given or self.context)
         if source.timed:
             source.line(depth, f"{context}.ts = tg_t", source.owner(self.node, value))
         else:
@@ -79,19 +103,21 @@ class FunctionOperator(StreamOperator):
         return context
 
     def begin_batch(self, keys: list[UserValue] | None, now_ms: int) -> None:
-        if self.by_key is not None:
-            self.by_key.backend.context.time = now_ms
+        if self.backend is not None:
+            self.backend.context.time = now_ms
             if keys is not None:
-                self.by_key.backend.prefetch(keys)
+                self.backend.prefetch(keys)
             else:  # its keys are made in the chain
-                self.by_key.backend.trim_caches()
+                self.backend.trim_caches()
 
     # -- a round -----------------------------------------------------------------------------------------------------
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
-        if self.by_key is not None:
-            self.by_key.restore(snapshot, round)
+        if self.backend is not None:  # functions may ask for their states from now on
+            self._keyed = snapshot.keyed or KeyedPart(self.backend.groups)
+            self._files = list(self._keyed.files)
+            self.backend.stored = list(self._keyed.schemas)
         if self.own_state is not None:
             self.own_state.restore(snapshot, round)
 
@@ -99,28 +125,52 @@ class FunctionOperator(StreamOperator):
         return self.own_state is None or self.own_state.fits(snapshot)
 
     def begin(self) -> None:
-        if self.by_key is not None:
-            self.declined = self.by_key.begin()
+        """Open the round on exactly the accepted files, and merge some of them if the plan says so."""
+        if self.backend is not None:
+            plan = self.round.plan
+            self.backend.begin(self._files, plan.replaced.get(self.id, ()))
+            self.backend.context.time = self.round.now_ms()
+            if (run := plan.compact.get(self.id)) is not None:
+                self._compact(self.backend, run)
+
+    def _compact(self, backend: KeyedBackend, run: tuple[int, int]) -> None:
+        try:
+            merged = backend.compact(list(self._files), run, self._path("base"))
+        except StorageError as error:
+            # The old files are as good, and a later round tries again; but files of another job's directory may not get into a
+            # checkpoint of this one.
+            if self.round.plan.whole or any(file.root for file in self._files):
+                place = f"'{self.operator.name}' ({self.setup.index + 1}/{self.operator.parallelism})"
+                self.declined = f"snapshot of {place}: {type(error).__name__}: {error}"
+        else:
+            self._files[run[0] : run[1]] = [merged]
+
+    def _path(self, ending: str) -> str:
+        """Unique for every attempt: a zombie can never write over the file of another one."""
+        name = f"{self.operator.uid_hash[:12]}-{self.setup.index}-{self.round.context.round}-{self.round.token}"
+        return f"shared/{name}.{ending}"
 
     def on_processing_time(self, now_ms: int) -> None:
-        if self.by_key is not None:
-            self._fire_due(self.by_key.backend.processing_timers, now_ms, TimeDomain.PROCESSING_TIME)
+        if self.backend is not None:
+            self._fire_due(self.backend.processing_timers, now_ms, TimeDomain.PROCESSING_TIME)
 
     def on_watermark(self, now_ms: int) -> None:
-        if self.by_key is not None:
-            if self.above.watermark > self.below.watermark:  # Flink: a timer in the past fires with the next watermark
-                self._fire_due(self.by_key.backend.event_timers, self.above.watermark, TimeDomain.EVENT_TIME)
+        if self.backend is not None:
+            if (
+                self.input_time.watermark > self.output_time.watermark
+            ):  # Flink: a timer in the past fires with the next watermark
+                self._fire_due(self.backend.event_timers, self.input_time.watermark, TimeDomain.EVENT_TIME)
             self.on_processing_time(now_ms)
             self._pass_time_on()
 
     def _pass_time_on(self) -> None:
-        self.below.watermark, self.below.idle = self.above.watermark, self.above.idle
+        self.output_time.watermark, self.output_time.idle = self.input_time.watermark, self.input_time.idle
 
     def end_of_key(self, now_ms: int) -> None:
         """Flink: with the records of a key all time ends for it. Timers set from here on are ignored, so a periodic one ends."""
-        assert self.by_key is not None
-        backend, above, before = self.by_key.backend, self.above, self.above.watermark
-        above.watermark = MAX_WATERMARK  # the function sees it; what is behind has a domain of its own
+        assert self.backend is not None
+        backend, now, before = self.backend, self.input_time, self.input_time.watermark
+        now.watermark = MAX_WATERMARK  # the function sees it; the operators downstream do not
         last = [
             (backend.event_timers.remaining(), TimeDomain.EVENT_TIME),
             (backend.processing_timers.remaining(), TimeDomain.PROCESSING_TIME),
@@ -129,45 +179,52 @@ class FunctionOperator(StreamOperator):
             self._fire(timers, kind)
         backend.event_timers.resume()
         backend.processing_timers.resume()
-        above.watermark = before
+        now.watermark = before
 
     def end_input(self, now_ms: int) -> None:
-        if self.by_key is not None:
-            backend = self.by_key.backend
-            self._fire_due(backend.event_timers, self.above.watermark, TimeDomain.EVENT_TIME)
+        if self.backend is not None:
+            backend = self.backend
+            self._fire_due(backend.event_timers, self.input_time.watermark, TimeDomain.EVENT_TIME)
             self.on_processing_time(now_ms)
-            if self.site.settings.batch_mode:
+            if self.setup.settings.batch_mode:
                 # Flink: with the input all time ends, and timers set from here on are ignored (so a periodic one ends)
                 self._fire(backend.processing_timers.remaining(), TimeDomain.PROCESSING_TIME)
             self._pass_time_on()
 
     def wake_up_ms(self, now_ms: int) -> int | None:
-        if self.by_key is None or self.round.end_of_input is not EndOfInput.AHEAD:
+        if self.backend is None or self.round.end_of_input is not EndOfInput.AHEAD:
             return None
-        return self.by_key.backend.processing_timers.next_time()
+        return self.backend.processing_timers.next_time()
 
     def parts(self) -> dict[str, Part]:
         if self.own_state is not None:
             self.own_state.snapshot()
-        parts: dict[str, Part] = {} if self.by_key is None else {KEYED: self.by_key.part()}
+        parts: dict[str, Part] = {} if self.backend is None else {KEYED: self._keyed_part(self.backend)}
         return parts if self.own_state is None else {**parts, **self.own_state.parts()}
 
+    def _keyed_part(self, backend: KeyedBackend) -> KeyedPart:
+        """Step 5: the changes of the round become a segment file, after all others."""
+        segment = backend.write_segment(self.round.context.version, self._path("seg"))
+        files = (*self._files, segment) if segment is not None else tuple(self._files)
+        schemas = merged_schemas([self._keyed.schemas, backend.schemas()])
+        return KeyedPart(self._keyed.groups, files, schemas, backend.key_schema, self.windows)
+
     def end(self, *, abort: bool) -> None:
-        if self.by_key is not None:
-            self.by_key.end(failed=abort)
+        if self.backend is not None:
+            self.backend.end(failed=abort)
 
     # -- timers ------------------------------------------------------------------------------------------------------
 
     def _fire_due(self, queue: TimerQueue, up_to: int, kind: TimeDomain) -> None:
-        if self.round.end_of_input is EndOfInput.BEHIND:
+        if self.round.end_of_input is EndOfInput.PAST:
             return  # Flink: no timer fires in a task that has ended
         due = queue.next_time()
         if due is not None and due <= up_to:
             self._fire(queue.due(up_to), kind)
 
     def _fire(self, timers: Iterable[tuple[int, UserValue, bytes]], kind: TimeDomain) -> None:
-        assert self.by_key is not None
-        context, keys = self.context, self.by_key.backend.context
+        assert self.backend is not None
+        context, keys = self.context, self.backend.context
         values: list[UserValue] = []
         times: list[int | None] = []
         context.domain = kind
@@ -182,10 +239,10 @@ class FunctionOperator(StreamOperator):
             # Flink: what an event-time timer emits carries the timer's time, a processing-time timer's output no timestamp
             times.extend([moment if kind is TimeDomain.EVENT_TIME else None] * (len(values) - len(times)))
             if len(values) >= _FIRED_BATCH:
-                self.site.emit(values, times)
+                self.setup.emit(Batch(values, times))
                 values, times = [], []
         if values:
-            self.site.emit(values, times)
+            self.setup.emit(Batch(values, times))
 
     def on_timer(self, moment: int) -> Iterable[UserValue] | None:
         """A timer of the current key has come due: what to emit."""

@@ -18,7 +18,7 @@ from tidegate.base.user_code import UserValue
 from tidegate.base.watermarks import MIN_WATERMARK
 from tidegate.common.typeinfo import Types
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
 from tidegate.operators.contracts.specs import IntervalJoinSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.codegen import LoopSource
@@ -110,12 +110,12 @@ class IntervalJoinOperator(FunctionOperator):
     """In memory, what goes next is listed by steps of time. In the state, a key with records has a timer: it tells a worker that
     does not have them in memory when to look at them."""
 
-    def __init__(self, node: ChainNode, site: Site) -> None:
-        super().__init__(node, site)
-        assert self.by_key is not None
+    def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
+        super().__init__(node, setup)
+        assert self.backend is not None
         spec = self.operator.spec_as(IntervalJoinSpec)
-        self._keys = self.by_key.backend.context
-        self._pair, self._reuse = JoinContext(), site.settings.object_reuse
+        self._keys = self.backend.context
+        self._pair, self._reuse = JoinContext(), setup.settings.object_reuse
         self._fixed = (self._reuse or spec.left_fixed, self._reuse or spec.right_fixed)
         self._waiting: dict[UserValue, Waiting] = {}
         # of a record at t, on either side: partners are at t + reach[0] to t + reach[1], and it may go when t + stay is behind the
@@ -163,14 +163,14 @@ class IntervalJoinOperator(FunctionOperator):
 
     def _meeting(self, side: int) -> Callable[[UserValue, int | None], Found | tuple[()] | None]:
         """What finds the records that a record of this side belongs to, and has it wait for more. None: it is late."""
-        above, context, of_key = self.above, self._keys, self._waiting.get
+        now, context, of_key = self.input_time, self._keys, self._waiting.get
         load, expect, fixed = self._load, self._expect, self._fixed[side]
         (least, most), stay = self._reach[side], self._stay[side]
 
         def meet(record: UserValue, moment: int | None) -> Found | tuple[()] | None:
             if moment is None:
                 raise _no_timestamp()
-            watermark = above.watermark
+            watermark = now.watermark
             if moment < watermark and watermark != MIN_WATERMARK:
                 return None
             slot = context.slot
@@ -208,8 +208,8 @@ class IntervalJoinOperator(FunctionOperator):
         if self._listed is None:
             self._read += 1
             if self._read == MANY_READ:
-                assert self.by_key is not None
-                self._listed = self.by_key.backend.event_timers.stored_slots(MOST_LISTED)
+                assert self.backend is not None
+                self._listed = self.backend.event_timers.stored_slots(MOST_LISTED)
         waiting = self._waiting[slot] = Waiting()
         if self._listed is None or slot in self._listed:
             waiting.take(*(dict(state.items()) for state in self._states))
@@ -228,7 +228,7 @@ class IntervalJoinOperator(FunctionOperator):
 
     def _let_go(self) -> None:
         """Records that the watermark has left behind go."""
-        watermark, steps = self.above.watermark, self._steps
+        watermark, steps = self.input_time.watermark, self._steps
         while steps and (steps[0] + 1) * self._step <= watermark:
             for slot in self._due.pop(heappop(steps)):
                 waiting = self._waiting[slot]
@@ -258,7 +258,7 @@ class IntervalJoinOperator(FunctionOperator):
         waiting = self._waiting.get(slot) or self._load(slot)
         waiting.has_timer, waiting.touched = False, True
         if not waiting.is_due:
-            self._drop(slot, waiting, self.above.watermark)
+            self._drop(slot, waiting, self.input_time.watermark)
 
     def on_watermark(self, now_ms: int) -> None:
         super().on_watermark(now_ms)
@@ -276,17 +276,17 @@ class IntervalJoinOperator(FunctionOperator):
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
-        assert self.by_key is not None
-        backend = self.by_key.backend
+        assert self.backend is not None
+        backend = self.backend
         # values are pickled: they may be of any type
         self._states = [backend.state(MapStateDescriptor(name, Types.LONG(), None)) for name in ("_left", "_right")]
         self._is_new = snapshot.keyed is None or not snapshot.keyed.files
 
     def begin(self) -> None:
         super().begin()
-        assert self.by_key is not None
+        assert self.backend is not None
         kept = sum(len(times) for waiting in self._waiting.values() for times in waiting.times)
-        if not self.by_key.backend.unbroken or kept > MOST_BUFFERED:
+        if not self.backend.unbroken or kept > MOST_BUFFERED:
             self._forget()
             self._listed, self._read = set() if self._is_new else None, 0
 
@@ -319,7 +319,7 @@ class IntervalJoinOperator(FunctionOperator):
         waiting.stored, waiting.changed = now if any(now) else _NOT_STORED, None
         first = self._first_due(waiting)
         if first is not None and not waiting.has_timer:
-            self.by_key.backend.event_timers.register(first)  # type: ignore[union-attr]
+            self.backend.event_timers.register(first)  # type: ignore[union-attr]
             waiting.has_timer = True
         waiting.touched = False
 

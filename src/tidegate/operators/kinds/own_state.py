@@ -9,7 +9,7 @@ from tidegate.base.errors import StateAccessError
 from tidegate.graph.plan import Operator
 from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.contracts.functions import CheckpointedFunction
-from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
 from tidegate.operators.loop.blame import user_error
 from tidegate.state.descriptors import StateDescriptor
 from tidegate.state.operator_state import OperatorBroadcastState, OperatorListState, OperatorStates
@@ -24,15 +24,15 @@ class OwnState:
     def __init__(
         self,
         operator: Operator,
-        site: Site,
+        setup: OperatorSetup,
         function: CheckpointedFunction | None,
         keyed_store: SubtaskRuntimeContext | None,
     ) -> None:
-        self._operator, self._index, self._function = operator, site.index, function
+        self._operator, self._index, self._function = operator, setup.index, function
         self._keyed_store = keyed_store
         self._where = f"operator '{operator.name}'"
         self._is_initialized = False
-        self.states = OperatorStates(site.settings.state_files(), operator.name, compressed=site.settings.compressed)
+        self.states = OperatorStates(setup.settings.state_files(), operator.name, compressed=setup.settings.compressed)
 
     def fits(self, snapshot: OperatorSnapshot) -> bool:
         return self._function is None or self.states.fits(snapshot)

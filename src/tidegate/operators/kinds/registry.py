@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import OperatorSpec
-from tidegate.operators.contracts.operator import Site, StreamOperator
+from tidegate.operators.contracts.operator import OperatorSetup, StreamOperator
 from tidegate.operators.contracts.specs import (
     AsyncSpec,
     BroadcastProcessSpec,
@@ -24,16 +24,16 @@ from tidegate.operators.contracts.specs import (
     WindowSpec,
 )
 from tidegate.operators.kinds.async_io import AsyncOperator
-from tidegate.operators.kinds.broadcast_process import BroadcastProcessOperator
-from tidegate.operators.kinds.co_flat_map import CoFlatMapOperator
-from tidegate.operators.kinds.co_map import CoMapOperator
-from tidegate.operators.kinds.co_process import CoProcessOperator
-from tidegate.operators.kinds.filter import FilterOperator
-from tidegate.operators.kinds.flat_map import FlatMapOperator
+from tidegate.operators.kinds.functions import (
+    BroadcastProcessOperator,
+    CoMapOperator,
+    FilterOperator,
+    FlatMapOperator,
+    MapOperator,
+    ProcessOperator,
+    ReduceOperator,
+)
 from tidegate.operators.kinds.interval_join import IntervalJoinOperator
-from tidegate.operators.kinds.map import MapOperator
-from tidegate.operators.kinds.process import ProcessOperator
-from tidegate.operators.kinds.reduce import ReduceOperator
 from tidegate.operators.kinds.sink import SinkOperator
 from tidegate.operators.kinds.sliced_window import SlicedWindowOperator
 from tidegate.operators.kinds.source import SourceOperator
@@ -47,8 +47,8 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     FilterSpec: FilterOperator,
     ProcessSpec: ProcessOperator,
     CoMapSpec: CoMapOperator,
-    CoFlatMapSpec: CoFlatMapOperator,
-    CoProcessSpec: CoProcessOperator,
+    CoFlatMapSpec: FlatMapOperator,
+    CoProcessSpec: ProcessOperator,
     BroadcastProcessSpec: BroadcastProcessOperator,
     IntervalJoinSpec: IntervalJoinOperator,
     ReduceSpec: ReduceOperator,
@@ -60,6 +60,6 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
 }
 
 
-def create(node: ChainNode, site: Site) -> StreamOperator:
+def create(node: ChainNode, setup: OperatorSetup) -> StreamOperator:
     """The operator of a node, for one subtask."""
-    return KINDS[type(node.operator.spec)](node, site)
+    return KINDS[type(node.operator.spec)](node, setup)

@@ -13,10 +13,9 @@ from tidegate.base.user_code import UserValue, user_line
 from tidegate.common.conversion import boundary
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.functions import checkpointed
-from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.contracts.operator import CollectingOperator, EndOfInput, OperatorRound, OperatorSetup
 from tidegate.operators.contracts.sink import Prepared, Sink, SinkWriter, UnwrittenSink, WriterContext
 from tidegate.operators.contracts.specs import SinkSpec
-from tidegate.operators.kinds.collecting import CollectingOperator
 from tidegate.operators.kinds.own_state import OwnState
 from tidegate.operators.loop.blame import is_for_good, not_encodable, user_error
 from tidegate.state.snapshot import WRITER, ListPart, OperatorSnapshot, Part, Redistribution
@@ -27,15 +26,15 @@ log = logging.getLogger(__name__)
 class SinkOperator(CollectingOperator):
     """What goes wrong in a sink declines the round; user functions in a sink fail it."""
 
-    def __init__(self, node: ChainNode, site: Site) -> None:
-        super().__init__(node, site)
-        replays = site.settings.replays
+    def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
+        super().__init__(node, setup)
+        replays = setup.settings.replays
         self._spec = self.operator.spec_as(SinkSpec)
         self._sink: Sink = UnwrittenSink(self._spec.sink) if replays else self._spec.sink
         self._writer: SinkWriter | None = None
         self._convert = boundary(self._spec.type_info) if self._sink.reads_records else None
         function = checkpointed(self._sink.function)
-        self._own_state = None if function is None else OwnState(self.operator, site, function, None)
+        self._own_state = None if function is None else OwnState(self.operator, setup, function, None)
         self.misfits = [] if self._own_state is None else [self._own_state.states.misfits]
 
     def fits(self, snapshot: OperatorSnapshot) -> bool:
@@ -50,11 +49,11 @@ class SinkOperator(CollectingOperator):
             self._own_state.restore(snapshot, round)
 
     def _writer_context(self, round: OperatorRound) -> WriterContext:
-        settings, operator = self.site.settings, self.operator
+        settings, operator = self.setup.settings, self.operator
         return WriterContext(
             job_id=settings.job_id,
             sink_id=operator.uid_hash,
-            subtask=self.site.index,
+            subtask=self.setup.index,
             parallelism=operator.parallelism,
             round=round.context.round,
             checkpoint_id=round.context.checkpoint_id,

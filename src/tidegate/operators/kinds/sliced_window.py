@@ -16,7 +16,7 @@ from tidegate.base.user_code import UserValue
 from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
-from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, OperatorSetup
 from tidegate.operators.contracts.specs import WindowingSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.blame import user_error
@@ -50,21 +50,21 @@ class SlicedWindowOperator(FunctionOperator):
 
     emits_fresh: ClassVar[bool] = True
 
-    def __init__(self, node: ChainNode, site: Site) -> None:
-        super().__init__(node, site)
-        assert self.by_key is not None
+    def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
+        super().__init__(node, setup)
+        assert self.backend is not None
         operation = self.operator.spec_as(WindowingSpec).function
         aligned = aligned_event_time(operation.assigner)
         assert aligned is not None
-        self._operation, backend = operation, self.by_key.backend
+        self._operation, backend = operation, self.backend
         self._slices = Slices(aligned.size, aligned.slide, aligned.offset)
-        self.by_key.windows = namespaces.slices(aligned.size, aligned.slide, aligned.offset)
+        self.windows = namespaces.slices(aligned.size, aligned.slide, aligned.offset)
         self._lateness = operation.lateness
         self._adding = adding_to(operation.contents)
-        runtime = SubtaskRuntimeContext(self.operator, site.index, backend, site.settings.parameters, self.metrics)
+        runtime = SubtaskRuntimeContext(self.operator, setup.index, backend, setup.settings.parameters, self.metrics)
         self._context = WindowContext(self, runtime, backend, merging=False)
         self._call, self._clear = operation.caller(), operation.clearer()
-        self._out = Emission(site.emit, operation.convert)
+        self._out = Emission(setup.emit, operation.convert)
         self._dropped = runtime.get_metrics_group().counter(LATE_RECORDS_DROPPED)
         self._keys = backend.context
         self.watermark = MIN_WATERMARK
@@ -89,11 +89,11 @@ class SlicedWindowOperator(FunctionOperator):
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
-        assert self.by_key is not None
-        self._state = self.by_key.backend.state(SliceStateDescriptor(CONTENTS, self._adding.type))
-        self.watermark = self.below.watermark
+        assert self.backend is not None
+        self._state = self.backend.state(SliceStateDescriptor(CONTENTS, self._adding.type))
+        self.watermark = self.output_time.watermark
         fired = [(KeyGroupRange(first, last), mark) for first, last, mark in snapshot.values(FIRED)]
-        mine = self.by_key.backend.groups
+        mine = self.backend.groups
         self._ahead = [(groups, mark) for groups, mark in fired if mark > self.watermark and groups.intersect(mine)]
         self._out.clear()
         self._due, self._windows, self._open = [], set(), set()
@@ -108,17 +108,17 @@ class SlicedWindowOperator(FunctionOperator):
 
     def begin(self) -> None:
         super().begin()
-        assert self.by_key is not None
+        assert self.backend is not None
         self._state.keep_only(self._stored)
-        if not self.by_key.backend.unbroken:
+        if not self.backend.unbroken:
             self._groups.clear()
 
     def parts(self) -> dict[str, Part]:
         if not self._open:
             return super().parts()
-        assert self.by_key is not None
+        assert self.backend is not None
         slices = ListPart.of(Redistribution.UNION, sorted(self._open))
-        fired = [(self.by_key.backend.groups, self.watermark), *self._ahead]
+        fired = [(self.backend.groups, self.watermark), *self._ahead]
         rows = [(groups.first, groups.last, mark) for groups, mark in fired if mark >= self.watermark]
         return {**super().parts(), SLICES: slices, FIRED: ListPart.of(Redistribution.UNION, rows)}
 
@@ -194,8 +194,8 @@ class SlicedWindowOperator(FunctionOperator):
 
     def on_watermark(self, now_ms: int) -> None:
         self._out.flush()
-        self.watermark, self._keys.time = self.above.watermark, now_ms
-        if self.round.end_of_input is not EndOfInput.BEHIND:
+        self.watermark, self._keys.time = self.input_time.watermark, now_ms
+        if self.round.end_of_input is not EndOfInput.PAST:
             self._pass_windows()
         self._pass_time_on()
 
@@ -251,8 +251,8 @@ class SlicedWindowOperator(FunctionOperator):
         self._ahead = [(groups, mark) for groups, mark in self._ahead if mark >= end]
         if not self._ahead or not contents:
             return contents
-        assert self.by_key is not None
-        groups = encode_and_group(list(contents), self.by_key.backend.max_parallelism)[1].tolist()
+        assert self.backend is not None
+        groups = encode_and_group(list(contents), self.backend.max_parallelism)[1].tolist()
         fired = {group for group in set(groups) if any(group in ahead for ahead, _ in self._ahead)}
         return {key: value for (key, value), group in zip(contents.items(), groups, strict=True) if group not in fired}
 

@@ -13,12 +13,12 @@ from tidegate.common.typeinfo import TypeInformation
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts import watermarks
+from tidegate.operators.contracts.batch import Batch, Given
 from tidegate.operators.contracts.generators import strategy_of
-from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site, StreamOperator
-from tidegate.operators.contracts.source import Batch, SplitInterval, SplitReader, TimedBatch
+from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, OperatorSetup, StreamOperator
+from tidegate.operators.contracts.source import SplitInterval, SplitReader
 from tidegate.operators.contracts.specs import SourceSpec
 from tidegate.operators.contracts.watermarks import SplitWatermarks
-from tidegate.operators.flow.column_batch import ColumnBatch, Values
 from tidegate.operators.flow.packing import Packer
 from tidegate.operators.flow.rows import MIN_WATERMARK
 from tidegate.operators.loop.blame import record_in, reprlib_repr, user_error
@@ -39,7 +39,7 @@ def _untagged(convert: Converter, value: UserValue) -> UserValue:
 
 
 class _Declared:
-    """Makes the records of a batch values of the declared type. A batch that is as declared stays as it is, columns too."""
+    """Makes the records of a batch values of the declared type. A batch that is as declared stays as it is, rows or columns."""
 
     def __init__(self, declared: TypeInformation, node: ChainNode) -> None:
         self._declared, self._node = declared, node
@@ -47,17 +47,16 @@ class _Declared:
         convert = self._boundary.convert
         self._convert: Converter = partial(_untagged, convert) if node.operator.spec.emits_tagged else convert
 
-    def __call__(self, values: Values) -> Values:
-        if isinstance(values, ColumnBatch):
-            if self._packer.carries(values.schema, values.width) and self._packer.holds(values):
-                return values
-            values = values.rows()
-        elif self._boundary.is_declared(values):
-            return values
+    def __call__(self, batch: Batch) -> Batch:
+        if self._packer.carries(batch):
+            return batch
+        rows = batch.rows()
+        if batch.schema is None and self._boundary.is_declared(rows):
+            return batch
         try:
-            return [self._convert(value) for value in values]
+            return Batch([self._convert(value) for value in rows], batch.times)
         except ArgumentTypeError:
-            raise self._refused(values) from None
+            raise self._refused(rows) from None
 
     def _refused(self, values: Sequence[UserValue]) -> ArgumentTypeError:
         for value in values:
@@ -78,27 +77,24 @@ class SourceOperator(StreamOperator):
 
     emits_fresh: ClassVar[bool] = True
 
-    def __init__(self, node: ChainNode, site: Site) -> None:
-        super().__init__(node, site)
+    def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
+        super().__init__(node, setup)
         spec = self.operator.spec_as(SourceSpec)
         self._source = spec.source
-        self._strategy = strategy_of(spec.watermarks, site, self.operator.name)
+        self._strategy = strategy_of(spec.watermarks, setup, self.operator.name)
         self._reader: SplitReader | None = None
         self._convert = None if spec.declared is None else _Declared(spec.declared, node)
-        self.cuts_batches = self._strategy.cuts_batches
         if spec.emits_tagged and self._strategy.extract is not None:
             self._strategy.extract = partial(_time_of_record, self._strategy.extract)
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
-        self.below.watermark, self.below.idle = snapshot.watermark, snapshot.idle
+        self.output_time.watermark, self.output_time.idle = snapshot.watermark, snapshot.idle
         now = round.now_ms()
         generators: dict[str, UserValue] = {}
         for split, *row in snapshot.values(SPLITS):
             generator = self._strategy.restored(row, now)
-            before = generators.get(
-                split
-            )  # of several former subtasks between two splits, the one that is behind counts
+            before = generators.get(split)  # of several former subtasks between two splits the slowest one counts
             if before is None or self._strategy.watermark(generator) < self._strategy.watermark(before):
                 generators[split] = generator
         plan = round.plan
@@ -115,7 +111,7 @@ class SourceOperator(StreamOperator):
     @property
     def reader(self) -> SplitReader:
         if self._reader is None:
-            self._reader = self._source.create_reader(self.site.index)
+            self._reader = self._source.create_reader(self.setup.index)
         return self._reader
 
     def begin_reading(self, splits: Iterable[str]) -> None:
@@ -132,37 +128,35 @@ class SourceOperator(StreamOperator):
         """Of these something is read and not processed: they are not idle."""
         self._marks.waiting = splits
 
-    def read(self, interval: SplitInterval) -> Iterator[TimedBatch]:
-        """The batches of an interval as records of the declared type, with the timestamps of the assigner, which sees those."""
-        convert = self._convert
-        for values, given in self._batches(interval):
-            if convert is not None:
-                values = convert(values)
+    def read(self, interval: SplitInterval) -> Iterator[Batch]:
+        """The batches of an interval as records of the declared type, with the timestamps of the assigner, which sees the type."""
+        for given in self._given(interval):
+            batch = Batch.of(given)
+            if self._convert is not None:
+                batch = self._convert(batch)
             try:
-                timestamps = self._strategy.timestamps(values, given)
+                batch = self._strategy.timed(batch)
             except BaseException as error:
                 where = f"timestamp assigner of operator '{self.operator.name}'"
                 raise user_error(error, where, record_in(error, watermarks.__file__, "value")) from error
-            yield values, timestamps
+            yield batch
 
-    def _batches(self, interval: SplitInterval) -> Iterator[Batch]:
+    def _given(self, interval: SplitInterval) -> Iterator[Given]:
         try:
             yield from self.reader.read(interval)
         except CorruptFileError as error:
             raise error.within(self.node.place) from error.__cause__
 
-    def pieces(self, split: str, batch: TimedBatch) -> Iterator[TimedBatch]:
-        """A batch of the split, bit by bit: ``advance`` may let event time go on behind each."""
-        return self._marks.pieces(split, *batch, self.round.now_ms())
-
-    def advance(self) -> None:
-        """The records of a piece are through."""
-        self._advance(self.round.now_ms())
-
-    def seen(self, split: str) -> None:
-        """The records of a batch of the split are through."""
-        now = self.round.now_ms()
-        self._marks.periodic(now, split)
+    def emit(self, split: str, batch: Batch) -> None:
+        """Emit a batch of the split, and let event time follow its records."""
+        now, marks, strategy = self.round.now_ms(), self._marks, self._strategy
+        for generator, piece in strategy.pieces(marks.splits[split], batch, now):
+            marks.splits[split] = generator
+            self.setup.emit(piece)
+            if strategy.divides_batches:
+                self._advance(now)
+                self.setup.advance(now, True)
+        marks.periodic(now, split)
         self._advance(now)
 
     def watermark(self, split: str) -> int:
@@ -174,7 +168,7 @@ class SourceOperator(StreamOperator):
         self._marks.finish(split)
 
     def _advance(self, now_ms: int) -> None:
-        self.below.watermark, self.below.idle = self._marks.status(self.below.watermark, now_ms)
+        self.output_time.watermark, self.output_time.idle = self._marks.status(self.output_time.watermark, now_ms)
 
     # -- a round -------------------------------------------------------------------------------------------------------
 

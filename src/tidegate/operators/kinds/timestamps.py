@@ -6,28 +6,28 @@ from typing import ClassVar
 
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts import watermarks
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.generators import strategy_of
-from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.contracts.operator import CollectingOperator, EndOfInput, OperatorRound, OperatorSetup
 from tidegate.operators.contracts.specs import TimestampsSpec
-from tidegate.operators.contracts.watermarks import Domain
+from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.operators.flow.rows import MAX_WATERMARK
-from tidegate.operators.kinds.collecting import CollectingOperator
 from tidegate.operators.loop.blame import record_in, user_error
 from tidegate.state.snapshot import GENERATOR, ListPart, OperatorSnapshot, Part, Redistribution
 
 
 class TimestampsOperator(CollectingOperator):
-    """Gives records timestamps and the part of the chain behind it a watermark of its own.
+    """Gives records timestamps, and the operators downstream a watermark of their own.
 
     As in Flink, watermarks from upstream are ignored, except the last one at the end of input.
     """
 
     follows_input: ClassVar[bool] = False
 
-    def __init__(self, node: ChainNode, site: Site) -> None:
-        super().__init__(node, site)
-        self.below = Domain()
-        self._strategy = strategy_of(self.operator.spec_as(TimestampsSpec).watermarks, site, self.operator.name)
+    def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
+        super().__init__(node, setup)
+        self.output_time = EventTime()
+        self._strategy = strategy_of(self.operator.spec_as(TimestampsSpec).watermarks, setup, self.operator.name)
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
@@ -36,31 +36,31 @@ class TimestampsOperator(CollectingOperator):
     def settle(self) -> None:
         if not self.values:
             return
-        values, former = self.values.copy(), self.timestamps.copy()
+        batch = Batch(self.values.copy(), self.timestamps.copy() or None)
         self.clear()
         try:
-            timestamps = self._strategy.timestamps(values, former or None)
+            batch = self._strategy.timed(batch)
         except BaseException as error:
             record = record_in(error, watermarks.__file__, "value")
             raise user_error(error, f"timestamp assigner of operator '{self.operator.name}'", record) from error
         now = self.round.now_ms()
-        for generator, piece, times in self._strategy.pieces(self._generator, values, timestamps, now):
+        for generator, piece in self._strategy.pieces(self._generator, batch, now):
             self._generator = generator
-            self.site.emit(piece, times)
-            if self._strategy.cuts_batches:
+            self.setup.emit(piece)
+            if self._strategy.divides_batches:
                 self._advance(now)
-                self.site.advance(now, True)
+                self.setup.advance(now, True)
         self._strategy.periodic(self._generator, now)
         self._advance(now)
 
     def _advance(self, now_ms: int) -> None:
         if self.round.holds_time:
             return
-        self.below.watermark = max(self.below.watermark, self._strategy.watermark(self._generator))
-        self.below.idle = self._strategy.emits and self._strategy.is_idle(self._generator, now_ms)
+        self.output_time.watermark = max(self.output_time.watermark, self._strategy.watermark(self._generator))
+        self.output_time.idle = self._strategy.emits and self._strategy.is_idle(self._generator, now_ms)
 
     def end_input(self, now_ms: int) -> None:
-        self.below.watermark, self.below.idle = MAX_WATERMARK, False
+        self.output_time.watermark, self.output_time.idle = MAX_WATERMARK, False
 
     def end_round(self, now_ms: int) -> None:
         self._strategy.periodic(self._generator, now_ms)
@@ -70,7 +70,7 @@ class TimestampsOperator(CollectingOperator):
         """When it turns idle, or its generator wants to be asked."""
         if self.round.end_of_input is not EndOfInput.AHEAD or not self._strategy.emits:
             return None
-        if self.below.idle and not self._strategy.cuts_batches:
+        if self.output_time.idle and not self._strategy.divides_batches:
             return None
         return self._strategy.next_look_ms(self._generator, now_ms)
 

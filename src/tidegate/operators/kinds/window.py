@@ -14,10 +14,9 @@ from tidegate.base.errors import UserCodeError
 from tidegate.base.user_code import UserValue
 from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
-from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.contracts.contexts import SubtaskRuntimeContext, TimeDomain
+from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
 from tidegate.operators.contracts.specs import WindowingSpec
-from tidegate.operators.contracts.time_domain import TimeDomain
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.codegen import LoopSource
@@ -45,12 +44,12 @@ class WindowOperator(FunctionOperator):
 
     emits_fresh: ClassVar[bool] = True
 
-    def __init__(self, node: ChainNode, site: Site) -> None:
-        super().__init__(node, site)
-        assert self.by_key is not None
+    def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
+        super().__init__(node, setup)
+        assert self.backend is not None
         operation = self.operator.spec_as(WindowingSpec).function
-        backend = self._backend = self.by_key.backend
-        runtime = SubtaskRuntimeContext(self.operator, site.index, backend, site.settings.parameters, self.metrics)
+        backend = self._backend = self.backend
+        runtime = SubtaskRuntimeContext(self.operator, setup.index, backend, setup.settings.parameters, self.metrics)
         self.watermark = MIN_WATERMARK
         self._keys = backend.context
         self._operation, self._assigner, self._trigger = operation, operation.assigner, operation.trigger
@@ -59,13 +58,13 @@ class WindowOperator(FunctionOperator):
             self._merger: MergingWindowAssigner[UserValue, Window] = operation.assigner
         self._by_event_time = self._assigner.is_event_time()
         self._serializer = self._assigner.get_window_serializer()
-        self.by_key.windows = kind_of(self._serializer)
+        self.windows = kind_of(self._serializer)
         self._trigger_context = OperatorTriggerContext(backend, self, runtime)
         self._assigner_context = OperatorAssignerContext(self, runtime)
         self._evictor_context = OperatorEvictorContext(self, runtime)
         self._window_context = WindowContext(self, runtime, backend, merging=self._merges)
         self._call, self._clear = operation.caller(), operation.clearer()
-        self._out = Emission(site.emit, operation.convert)
+        self._out = Emission(setup.emit, operation.convert)
         self._dropped = runtime.get_metrics_group().counter(LATE_RECORDS_DROPPED)
         self._contents: UserValue = None
 
@@ -74,7 +73,7 @@ class WindowOperator(FunctionOperator):
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
-        self.watermark = self.below.watermark
+        self.watermark = self.output_time.watermark
         self._out.clear()
         evicts = self._operation.evictor is not None
         descriptor = ListStateDescriptor(CONTENTS, None) if evicts else self._operation.contents.descriptor()
@@ -254,7 +253,7 @@ class WindowOperator(FunctionOperator):
     def _pass_over(self, now_ms: int) -> None:
         """What records have fired goes out before time goes on."""
         self._out.flush()
-        self.watermark, self._keys.time = self.above.watermark, now_ms
+        self.watermark, self._keys.time = self.input_time.watermark, now_ms
 
     def _cleanup_time(self, window: Window) -> int:
         last: int = window.max_timestamp()

@@ -1,8 +1,8 @@
 """A chain as one generated Python loop: an operator costs the call of the user's function, or not even that.
 
-A loop takes columns (values, timestamps, keys). Variants are compiled on demand, with and without timestamps, so a stream
-without them does not pay, and for records that come as columns (``column_batch.py``): of those only the fields that are used
-become Python objects. Small functions are not called but written into the loop (``rewrites/``), and there a
+A loop takes the parts of a ``Batch``: values, timestamps, keys. Variants are compiled on demand, with and without timestamps, so
+a stream without them does not pay, and for records that come as columns: of those only the fields that are used become Python
+objects. Small functions are not called but written into the loop (``rewrites/``), and there a
 value state of the current key is an entry of a dict. A generated line remembers its operator, the variable with its input and
 the user's line: an exception is traced to operator and record from its traceback alone, at no cost on the good path.
 """
@@ -16,23 +16,23 @@ from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from tidegate.base.portable_errors import with_causes
-from tidegate.base.user_code import CHAIN_FILE, with_user_frame
+from tidegate.base.user_code import CHAIN_FILE, UserFunction, with_user_frame
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
+from tidegate.operators.contracts.batch import INT, Batch, ColumnBatch, Keys, Rows, TimeList
 from tidegate.operators.contracts.operator import StreamOperator
-from tidegate.operators.flow.column_batch import INT, ColumnBatch, Times, Values
 from tidegate.operators.flow.outputs import EdgeOutput
 from tidegate.operators.loop.blame import reprlib_repr, user_error
 from tidegate.operators.loop.ownership import ATOMS, is_immutable, own
 from tidegate.operators.loop.rewrites import rewrite
 from tidegate.operators.loop.rewrites.rewrite import Call, Emit, Owner, Rewrites, WholeBatch
-from tidegate.state.context import NO_KEY
+from tidegate.state.context import NO_KEY, KeyContext
 from tidegate.state.key_types import key_identity
 from tidegate.state.keys import visible
 
 _MOST_NESTED = 40
-"""Operators behind each other in one loop. What comes behind them is a loop of its own: the text is written by recursion."""
+"""Operators after each other in one loop. Further ones are a loop of their own: the text is written by recursion."""
 _DEEPEST = 12
 """Levels of indentation. What comes deeper is a loop of its own: Python allows 20 blocks inside each other."""
 
@@ -66,32 +66,51 @@ class _Variant(NamedTuple):
     int_keys: bool = False
 
 
-def _variant_of(batch: ColumnBatch, timed: bool) -> _Variant:
-    key = batch.key_field
-    return _Variant(timed, True, batch.width, key, key is not None and batch.columns[key].dtype.kind == INT)
-
-
 class Loop:
-    """One entry into a chain. ``into`` True: the values are inputs of ``node``; False: they are its outputs. ``input``: which of
+    """One entry into a chain. ``into`` True: the records are inputs of ``node``; False: they are its outputs. ``input``: which of
     the node's inputs they belong to."""
 
     def __init__(self, node: ChainNode, parts: ChainParts, *, into: bool, input: int = 0) -> None:
         self._node, self._parts, self._into, self._input = node, parts, into, input
         self._variants: dict[_Variant, tuple[Callable[..., None], LoopSource]] = {}
         self._ways: list[WholeBatch] | None = None
+        self._outputs: list[EdgeOutput] = []
+        self._collecting: list[StreamOperator] = []
 
-    def __call__(self, values: Values, timestamps: Times | None, keys: list[Any] | None = None) -> None:
-        keyed = keys is not None and self._into
-        if not keyed and self._whole_batch(values, timestamps):
-            return
-        if timestamps is not None and not isinstance(timestamps, list):
-            timestamps = timestamps.tolist()
-        variant = _Variant(timestamps is not None, keyed)
-        if isinstance(values, ColumnBatch):
-            if values.width and keyed:
-                variant = _variant_of(values, timestamps is not None)
+    def __call__(self, batch: Batch) -> None:
+        """Process a batch: its records pass the chain, up to the outputs and the operators that collect."""
+        if self._ways is None:
+            self._ways = self._parts.rewrites.whole_batch(self._node, self._parts, into=self._into)
+            self._find_readers()
+        for output in self._outputs:
+            output.expect(timed=batch.times is not None)
+        keys = batch.keys if self._into else None
+        if keys is not None and batch.width:
+            field, timed = batch.key_field, batch.times is not None
+            int_keys = field is not None and batch.columns[field].dtype.kind == INT
+            self._run(_Variant(timed, True, batch.width, field, int_keys), batch, batch.time_list(), keys)
+        elif keys is not None or not any(way(batch) for way in self._ways):
+            self.run_rows(batch.rows(), batch.time_list(), keys)
+        for operator in self._collecting:
+            operator.settle()
+
+    def _find_readers(self) -> None:
+        """Find the outputs of the loop, and the operators that collect what the loop hands them."""
+        waiting = [self._node]
+        while waiting:
+            node = waiting.pop()
+            operator = self._parts.operator(node.operator.id)
+            if node is not self._node and operator.collects:
+                self._collecting.append(operator)
             else:
-                values = values.rows()
+                self._outputs.extend(self._parts.output(edge.id) for edge in node.edges)
+                waiting.extend(child for _, child in reversed(node.children))
+
+    def run_rows(self, values: Rows, timestamps: TimeList | None, keys: Keys | None) -> None:
+        """Run the loop for rows. A loop inside of a loop is entered here, for each record."""
+        self._run(_Variant(timestamps is not None, keys is not None), values, timestamps, keys)
+
+    def _run(self, variant: _Variant, values: Rows | Batch, timestamps: TimeList | None, keys: Keys | None) -> None:
         if variant not in self._variants or self._variants[variant][1].is_stale():
             self._variants[variant] = self._compile(variant)
         run, source = self._variants[variant]
@@ -102,11 +121,6 @@ class Loop:
             if blamed is error:
                 raise  # with the cause it has
             raise blamed from error
-
-    def _whole_batch(self, values: Values, timestamps: Times | None) -> bool:
-        if self._ways is None:
-            self._ways = self._parts.rewrites.whole_batch(self._node, self._parts, into=self._into)
-        return any(way(values, timestamps) for way in self._ways)
 
     def _compile(self, variant: _Variant) -> tuple[Callable[..., None], LoopSource]:
         operator = self._parts.operator(self._node.operator.id)
@@ -125,7 +139,7 @@ class LoopSource:
     hand what they emit to ``emitted`` or ``consumers``.
     """
 
-    def __init__(self, parts: ChainParts, variant: _Variant, key_context: Any) -> None:
+    def __init__(self, parts: ChainParts, variant: _Variant, key_context: KeyContext | None) -> None:
         """``key_context``: of the operator that the records enter."""
         self._parts, self._variant, self._key_context = parts, variant, key_context
         self.timed = variant.timed
@@ -170,7 +184,7 @@ class LoopSource:
         if check not in self._checks:
             self._checks.append(check)
 
-    def bind(self, name: str, value: Any) -> str:
+    def bind(self, name: str, value: object) -> str:
         name = f"tg_{name}"
         self._names[name] = value
         return name
@@ -241,6 +255,7 @@ class LoopSource:
     def key(self, label: str, partitioning: Partitioning, value: str, depth: int, owner: Owner) -> str:
         """Code that makes the key of a record; returns the variable it is in."""
         key = f"tg_k{label}"
+        assert partitioning.selector is not None
         self.call(label, partitioning.selector, [value], key, depth, owner)
         if partitioning.has_key:  # keys of the common classes are their own form; others pay a call
             identity = key_identity(partitioning.key_type)
@@ -277,7 +292,7 @@ class LoopSource:
 
     def consumers(self, operator: StreamOperator, tag: str | None, value: str, depth: int) -> None:
         """Code that hands ``value`` to everybody who reads it, to each as a record of its own (``ownership.py``): the function
-        that emitted it may go on changing it, and so may another reader. A function that is the only reader is handed it as it is.
+        that emitted it may still change it, and so may another reader. A function that is the only reader gets it as it is.
         """
         before, node = len(self._lines), operator.node
         safe = tag is None and is_immutable(node.operator.output_type)
@@ -306,7 +321,7 @@ class LoopSource:
         if self._parts.operator(n).key_context is not None and keyed is not None:
             owner = Owner(f"key selector of operator '{node.operator.name}'", value)
             keys = f"[{self.key(f'k{n}', keyed, value, depth, owner)}]"
-        loop = self.bind(f"l{n}", Loop(node, self._parts, into=True))
+        loop = self.bind(f"l{n}", Loop(node, self._parts, into=True).run_rows)
         self.line(depth, f"{loop}([{value}], {'[tg_t]' if self.timed else None}, {keys})", None)
 
     def _owned(self, value: str, depth: int) -> str:
@@ -323,7 +338,7 @@ class LoopSource:
     def call(
         self,
         label: str,
-        function: Any,
+        function: UserFunction,
         arguments: list[str],
         out: str,
         depth: int,
@@ -335,7 +350,14 @@ class LoopSource:
             self.line(depth, f"{out} = {self.bind(f'f{label}', function)}({', '.join(arguments)})", owner)
 
     def call_each(
-        self, label: str, function: Any, arguments: list[str], depth: int, owner: Owner, keyed: bool, emit: Emit
+        self,
+        label: str,
+        function: UserFunction,
+        arguments: list[str],
+        depth: int,
+        owner: Owner,
+        keyed: bool,
+        emit: Emit,
     ) -> None:
         """Code that hands each output of the function to ``emit(variable, depth)``."""
         if self._parts.rewrites.call_each(self, Call(label, function, arguments, depth, owner, keyed), emit):
@@ -351,12 +373,11 @@ class LoopSource:
     def blame(self, error: BaseException) -> Exception:
         """The error with operator, user line and record; read off its traceback."""
         where, record, place, added = self._locate(error.__traceback__)
-        for below, _ in list(with_causes(error))[
-            1:
-        ]:  # what it was raised from may come out of another line of the loop
-            line = self._locate(below.__traceback__)[2]
+        _, *causes = with_causes(error)
+        for cause, _ in causes:  # they may come out of other lines of the loop
+            line = self._locate(cause.__traceback__)[2]
             if line is not None:
-                with_user_frame(below, line)
+                with_user_frame(cause, line)
         return user_error(error, where, record, place, added)
 
     def _locate(self, tb: TracebackType | None) -> tuple[str, str | None, str | None, str | None]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from tidegate.base.user_code import UserValue
 from tidegate.graph.output_tag import OutputTag
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.loop.ownership import own
 
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
@@ -15,14 +16,10 @@ _BATCH = 4096
 
 
 class Emission:
-    """``emit``: the way behind the operator. ``convert``: what makes results those of the declared type, or None; a result with a
-    tag is none."""
+    """``emit``: takes the batches. ``convert``: makes results values of the declared type, or None; a result with a tag is left as
+    it is."""
 
-    def __init__(
-        self,
-        emit: Callable[[list[UserValue], list[int | None]], None],
-        convert: Callable[[UserValue], UserValue] | None,
-    ) -> None:
+    def __init__(self, emit: Callable[[Batch], None], convert: Callable[[UserValue], UserValue] | None) -> None:
         self._emit, self._convert = emit, convert
         self._values: list[UserValue] = []
         self._times: list[int | None] = []
@@ -57,4 +54,4 @@ class Emission:
         if self._values:
             values, times = self._values, self._times
             self.clear()
-            self._emit(values, times)
+            self._emit(Batch(values, times))

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.base.user_code import UserValue
-from tidegate.operators.flow.column_batch import HIGHEST, LOWEST, Column
+from tidegate.operators.contracts.batch import HIGHEST, LOWEST, Column
 from tidegate.operators.loop.rewrites.bodies import Body
 from tidegate.operators.loop.rewrites.fields import Field, Floats, Inexact, Ints, Mask, Value
 from tidegate.operators.loop.rewrites.rewrite import Refused
@@ -237,6 +237,7 @@ def _plain_number(found: UserValue) -> int | float:
 
 # -- operators: bounds first, then the columns ---------------------------------------------------------------------------
 
+_Operation = Callable[[Any, Any], Any]
 _Bounds = tuple[int, int]
 
 
@@ -321,7 +322,7 @@ def _remainder(a: _Bounds, b: _Bounds) -> _Bounds:
     return (0, b[1] - 1) if b[0] > 0 else (b[0] + 1, 0)
 
 
-_OPERATORS: dict[type[ast.operator], tuple[Callable[[_Bounds, _Bounds], _Bounds], Callable[[Any, Any], Any]]] = {
+_OPERATORS: dict[type[ast.operator], tuple[Callable[[_Bounds, _Bounds], _Bounds], _Operation]] = {
     ast.Add: (_corners(lambda x, y: x + y), lambda x, y: x + y),
     ast.Sub: (_corners(lambda x, y: x - y), lambda x, y: x - y),
     ast.Mult: (_corners(lambda x, y: x * y), lambda x, y: x * y),
@@ -329,7 +330,7 @@ _OPERATORS: dict[type[ast.operator], tuple[Callable[[_Bounds, _Bounds], _Bounds]
     ast.Mod: (_remainder, lambda x, y: x % y),
 }
 
-_FLOAT_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+_FLOAT_OPERATORS: dict[type[ast.operator], _Operation] = {
     ast.Add: lambda x, y: x + y,
     ast.Sub: lambda x, y: x - y,
     ast.Mult: lambda x, y: x * y,
@@ -338,7 +339,7 @@ _FLOAT_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 _EXACT = 1 << 53
 """A double holds every int up to it."""
 
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+_COMPARISONS: dict[type[ast.cmpop], _Operation] = {
     ast.Eq: lambda x, y: x == y,
     ast.NotEq: lambda x, y: x != y,
     ast.Lt: lambda x, y: x < y,

@@ -219,3 +219,17 @@ def used_outside(nodes: Iterable[ast.AST], own: frozenset[str] = frozenset()) ->
         else:
             yield from {node.name} if isinstance(node, ast.ExceptHandler) and node.name else ()
             yield from used_outside(ast.iter_child_nodes(node), own)
+
+
+def own_attribute(node: ast.AST | None, this: str) -> str | None:
+    """The name of an attribute of ``self``, if the expression is one."""
+    ok = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == this
+    return node.attr if ok else None  # type: ignore[union-attr]
+
+
+def constant_index(index: ast.expr) -> int | None:
+    """The number, if the expression is one: ``-1`` is an operator and a number."""
+    sign = 1
+    if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
+        index, sign = index.operand, -1
+    return sign * index.value if isinstance(index, ast.Constant) and type(index.value) is int else None

@@ -8,7 +8,7 @@ path. So nothing runs in between that could change what a function on it reads (
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -16,16 +16,14 @@ from tidegate.base.errors import TidegateError
 from tidegate.base.user_code import UserFunction
 from tidegate.graph.plan import Chain, ChainNode, Edge
 from tidegate.graph.transformation import Emits, Role, Ship
-from tidegate.operators.flow.column_batch import (
+from tidegate.operators.contracts.batch import (
     HIGHEST,
     LOWEST,
     WIDEST,
+    Batch,
     Column,
     ColumnBatch,
     Int64s,
-    Times,
-    Values,
-    int_column,
     number_column,
 )
 from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic, evaluate, mask_of
@@ -129,13 +127,13 @@ class BatchPath:
             return place.edge is self._edge
         return any(step.node is place.node for step in self._steps)
 
-    def run(self, values: Any, timestamps: Times | None) -> bool:
-        """Whether the batch was processed. If not, nothing has happened."""
-        if len(values) < LEAST or self._failures > _PATIENCE:
+    def run(self, batch: Batch) -> bool:
+        """Process the batch. False: nothing has happened."""
+        if len(batch) < LEAST or self._failures > _PATIENCE:
             return False
         try:
             with np.errstate(all="ignore"):
-                self._send(*self._through(_record_of(values), _times_of(timestamps)))
+                self._send(*self._through(_record_of(batch), _times_of(batch)))
         except Inexact:
             self._failures += 1
             return False
@@ -159,13 +157,14 @@ class BatchPath:
         key = evaluate(self._bodies.of(selector), selector, (record,))
         fields = record if isinstance(record, tuple) else (record,)
         same = next((i for i, field in enumerate(fields) if field is key and isinstance(key, Field)), None)
-        batch, keys = _batch_of(record, count), _column(key, count)
+        columns = [_column(field, count) for field in fields]
+        batch = ColumnBatch(columns, len(columns) if isinstance(record, tuple) else 0, same, times)
         output = self._bindings.output(self._edge.id)
-        if not output.carries(batch):
+        if len(columns) > WIDEST or not output.carries(batch):
             raise Inexact
         if count:
             try:
-                output.extend(batch, keys, same, times)
+                output.extend(batch, _column(key, count))
             except TidegateError:
                 raise Inexact from None  # a key not of its declared type: the loop will find the record
 
@@ -177,12 +176,12 @@ class _OneColumn:
         self._function, self._body = function, body
         self._failures = 0
 
-    def __call__(self, values: Values, number: int) -> Int64s | None:
-        if len(values) < LEAST or self._failures > _PATIENCE:
+    def __call__(self, batch: Batch, number: int) -> Int64s | None:
+        if len(batch) < LEAST or self._failures > _PATIENCE:
             return None
         try:
             with np.errstate(all="ignore"):
-                result = evaluate(self._body, self._function, (_record_of(values), number))
+                result = evaluate(self._body, self._function, (_record_of(batch), number))
             if not isinstance(result, Ints):
                 raise Inexact
         except Inexact:
@@ -198,26 +197,24 @@ def _only_child(node: ChainNode) -> ChainNode | None:
     return node.children[0][1]
 
 
-def _record_of(values: Any) -> Value:
-    if isinstance(values, ColumnBatch):
-        fields = tuple(map(field_of, values.columns))
-        return fields if values.width else fields[0]
-    column = number_column(values)
+def _record_of(batch: Batch) -> Value:
+    if batch.columns:
+        fields = tuple(map(field_of, batch.columns))
+        return fields if batch.width else fields[0]
+    column = number_column(batch.rows())
     if column is None:
         raise Inexact
     return field_of(column)
 
 
-def _times_of(timestamps: Times | None) -> Int64s | None:
-    if timestamps is None or isinstance(timestamps, np.ndarray):
-        return timestamps
-    times = int_column(timestamps)
-    if times is None:
+def _times_of(batch: Batch) -> Int64s | None:
+    times = batch.time_column()
+    if times is None and batch.times is not None:
         raise Inexact
     return times
 
 
-def _take(record: Value, kept: Any) -> Value:
+def _take(record: Value, kept: Int64s) -> Value:
     if isinstance(record, tuple):
         return tuple(field.take(kept) if isinstance(field, Field) else field for field in record)
     return record.take(kept)
@@ -228,14 +225,6 @@ def _length(record: Value) -> int:
         if isinstance(field, Field):
             return len(field.column)
     raise Inexact  # the same record for every input
-
-
-def _batch_of(record: Value, count: int) -> ColumnBatch:
-    if not isinstance(record, tuple):
-        return ColumnBatch([_column(record, count)], 0)
-    if len(record) > WIDEST:
-        raise Inexact
-    return ColumnBatch([_column(field, count) for field in record], len(record))
 
 
 def _column(value: Value, count: int) -> Column:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.operators.flow.column_batch import BOOL, FLOAT, INT, Column, Int64s
+from tidegate.operators.contracts.batch import BOOL, FLOAT, INT, Column, Int64s
 
 
 class Inexact(Exception):

@@ -12,8 +12,7 @@ import ast
 import sys
 from collections.abc import Collection, Iterator
 
-from tidegate.operators.loop.rewrites.bodies import Body
-from tidegate.operators.loop.rewrites.tree import constant_index, own_attribute
+from tidegate.operators.loop.rewrites.bodies import Body, constant_index, own_attribute
 
 _ATOMS_OF_ANYTHING = {
     *("len", "int", "float", "str", "bool", "ord", "chr", "hash", "repr", "format", "isinstance", "issubclass"),

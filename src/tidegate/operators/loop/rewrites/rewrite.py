@@ -17,13 +17,13 @@ from tidegate.base.user_code import UserFunction
 
 if TYPE_CHECKING:
     from tidegate.graph.plan import Chain, ChainNode, Edge
-    from tidegate.operators.flow.column_batch import Int64s, Times, Values
+    from tidegate.operators.contracts.batch import Batch, Int64s
 
 Emit = Callable[[str, int], None]
 """Writes what happens with an output: the variable it is in, the depth."""
-WholeBatch = Callable[["Values", "Times | None"], bool]
-"""Takes records and timestamps of a batch. False: nothing has happened, the loop does it."""
-OfColumn = Callable[["Values", int], "Int64s | None"]
+WholeBatch = Callable[["Batch"], bool]
+"""Processes a batch. False: nothing has happened, the loop does it."""
+OfColumn = Callable[["Batch", int], "Int64s | None"]
 """What a function of a record and a number gives for all records of a batch. None: nothing has happened, call it for each."""
 
 
@@ -81,7 +81,7 @@ class LoopText(Protocol):
         """A line before the loop: done once for each chunk."""
         ...
 
-    def bind(self, name: str, value: Any) -> str:
+    def bind(self, name: str, value: object) -> str:
         """Make an object known to the loop; returns the name it has there."""
         ...
 
@@ -200,11 +200,11 @@ class Rewrites:
     def column_of(self, function: UserFunction) -> OfColumn | None:
         ways = (rewrite.column_of(function, found) for rewrite, found in self._known(function) if found is not None)
         way = next((way for way in ways if way is not None), None)
-        return None if way is None else lambda values, number: None if is_watched() else way(values, number)
+        return None if way is None else lambda batch, number: None if is_watched() else way(batch, number)
 
 
 def _unless_watched(way: WholeBatch) -> WholeBatch:
-    return lambda values, timestamps: not is_watched() and way(values, timestamps)
+    return lambda batch: not is_watched() and way(batch)
 
 
 def function_id(function: UserFunction) -> FunctionId | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tidegate.operators.flow.column_batch import Column, text_column
+from tidegate.operators.contracts.batch import Column, text_column
 from tidegate.operators.loop.rewrites.fields import Field, Inexact, Ints, Texts, Value
 
 _WIDEST = 1 << 15

@@ -1,0 +1,271 @@
+"""Batches of records, as rows or as columns: what sources give, and loops, channels, windows and sinks hand on.
+
+In columns a record is a scalar, or a tuple of fields. A column holds values of one type: ints of 64 bits, floats, bools, or texts.
+Every value was a Python object of exactly that type, or becomes one: only the clock shows the difference. Texts are an array of
+Python's own objects: making or reading such a column costs no more than copying a pointer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.base.errors import UserCodeError
+
+Column = npt.NDArray[Any]
+Int64s = npt.NDArray[np.int64]
+Rows = Sequence[Any]
+"""Records as Python objects. They are the user's, of any type."""
+Keys = list[Any]
+"""Keys in the engine's form (``state/keys.py``)."""
+TimeList = list[Any]
+"""Event timestamps: ints, and None for a record without one."""
+Times = TimeList | Int64s
+"""A column only where an assigner has made one, up to the loop that the records enter."""
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+INT, FLOAT, BOOL, TEXT = "i", "f", "b", "O"
+"""Types of columns: numpy's letters for kinds of data."""
+_TYPES: dict[str, type] = {INT: int, FLOAT: float, BOOL: bool, TEXT: str}
+WIDEST = 0xFE
+"""Fields of a tuple that can be columns."""
+
+
+class Schema(NamedTuple):
+    """What the columns of a batch hold: a letter for the type of each column. ``width`` 0: a record is a scalar; else a tuple of
+    so many fields."""
+
+    types: str
+    width: int
+
+    def is_declared(self, kinds: Sequence[type | None]) -> bool:
+        """Tell whether the columns are of these Python types, in their order."""
+        return len(kinds) == max(self.width, 1) and all(
+            _TYPES[letter] is kind for letter, kind in zip(self.types, kinds, strict=True)
+        )
+
+
+class Batch:
+    """Records that are handed on together, as rows: the values, their event timestamps and their keys.
+
+    Sources make batches, and loops, channels and windows hand them on. Whoever needs Python objects asks for ``rows``, whatever
+    form the batch has. A batch of rows has no ``schema`` and no ``columns``; a ``ColumnBatch`` has both. A batch is made for many
+    records at once, never for one.
+
+    ``times`` and ``keys`` are None if the records have none.
+    """
+
+    __slots__ = ("_rows", "keys", "times")
+
+    columns: Sequence[Column] = ()
+    width: int = 0
+    key_field: int | None = None
+
+    def __init__(self, rows: Rows, times: Times | None = None, keys: Keys | None = None) -> None:
+        self._rows, self.times, self.keys = rows, times, keys
+
+    @staticmethod
+    def of(given: Given) -> Batch:
+        """Make a batch of what a reader of a source has yielded."""
+        if isinstance(given, Batch):
+            return given
+        values, times = given
+        return values.with_times(times) if isinstance(values, Batch) else Batch(values, times)
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema of the columns; None if the batch has rows."""
+        return None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows())
+
+    def rows(self) -> Rows:
+        """The records as Python objects."""
+        return self._rows
+
+    def time_list(self) -> TimeList | None:
+        """The timestamps as Python objects; None if there are none."""
+        times = self.times
+        return times if times is None or isinstance(times, list) else times.tolist()
+
+    def time_column(self) -> Int64s | None:
+        """The timestamps as a column; None if there are none, or if one of them is missing."""
+        times = self.times
+        return int_column(times) if isinstance(times, list) else times
+
+    def greatest_time(self) -> int | None:
+        """The greatest timestamp; None if there are none."""
+        times = self.times
+        if times is None or not len(times):
+            return None
+        return max(times) if isinstance(times, list) else int(times.max())
+
+    def with_times(self, times: Times | None) -> Batch:
+        """The same records with other timestamps."""
+        return Batch(self._rows, times, self.keys)
+
+    def part(self, start: int, end: int) -> Batch:
+        """The records from ``start`` to ``end``; the batch itself if these are all of its records."""
+        if start == 0 and end == len(self):
+            return self
+        return Batch(self._rows[start:end], *self._beside(start, end))
+
+    def _beside(self, start: int, end: int) -> tuple[Times | None, Keys | None]:
+        times, keys = self.times, self.keys
+        return None if times is None else times[start:end], None if keys is None else keys[start:end]
+
+    def select(self, numbers: list[int]) -> Batch:
+        """Some of the records, by their numbers, as rows."""
+        rows, times, keys = self.rows(), self.time_list(), self.keys
+        return Batch(
+            [rows[n] for n in numbers],
+            None if times is None else [times[n] for n in numbers],
+            None if keys is None else [keys[n] for n in numbers],
+        )
+
+    def widened(self) -> Batch:
+        """The same records, ready for arithmetic: columns of ints have 64 bits."""
+        return self
+
+
+class ColumnBatch(Batch):
+    """Records as columns of equal length. ``width`` 0: each record is a scalar; else a tuple of so many fields.
+
+    ``key_field``: the column that is also the key of the records, if there is one. Columns of ints that came from another subtask
+    may be narrower than 64 bits: they are for reading, not for arithmetic (``widened``).
+    """
+
+    __slots__ = ("columns", "key_field", "width")
+
+    columns: Sequence[Column]
+    width: int
+    key_field: int | None
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        width: int,
+        key_field: int | None = None,
+        times: Times | None = None,
+        keys: Keys | None = None,
+    ) -> None:
+        self.columns, self.width, self.key_field, self.times, self.keys = columns, width, key_field, times, keys
+
+    @classmethod
+    def of_scalars(cls, values: Column | list[Any], times: Times | None = None) -> ColumnBatch:
+        """Make a batch of records that are scalars, for a source to hand over."""
+        return cls([checked_column(values)], 0, times=times)
+
+    @classmethod
+    def of_tuples(cls, *fields: Column | list[Any], times: Times | None = None) -> ColumnBatch:
+        """Make a batch of records that are tuples, one column for each field, for a source to hand over."""
+        columns = [checked_column(values) for values in fields]
+        if not columns or len(columns) > WIDEST or len({len(column) for column in columns}) > 1:
+            raise UserCodeError(
+                f"A column batch of tuples has 1 to {WIDEST} columns of one length",
+                found=f"columns of {[len(column) for column in columns]} values",
+                cure="hand over lists of records",
+            )
+        return cls(columns, len(columns), times=times)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema("".join(column.dtype.kind for column in self.columns), self.width)
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def rows(self) -> list[Any]:
+        lists = [column.tolist() for column in self.columns]
+        return list(zip(*lists, strict=True)) if self.width else lists[0]
+
+    def row(self, index: int) -> Any:
+        """One of the records as a Python object."""
+        fields = tuple(column.item(index) for column in self.columns)
+        return fields if self.width else fields[0]
+
+    def with_times(self, times: Times | None) -> ColumnBatch:
+        return ColumnBatch(self.columns, self.width, self.key_field, times, self.keys)
+
+    def part(self, start: int, end: int) -> ColumnBatch:
+        if start == 0 and end == len(self):
+            return self
+        columns = [column[start:end] for column in self.columns]
+        return ColumnBatch(columns, self.width, self.key_field, *self._beside(start, end))
+
+    def widened(self) -> ColumnBatch:
+        columns = [column.astype(np.int64) if column.dtype.kind == INT else column for column in self.columns]
+        return ColumnBatch(columns, self.width, self.key_field, self.times, self.keys)
+
+
+Given = Batch | tuple[Rows | ColumnBatch, list[int] | None]
+"""What a reader of a source may yield: a batch; or its records and, if the source knows them, their event timestamps."""
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def text_column(values: list[str]) -> Column:
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+
+
+def number_column(values: Rows) -> Column | None:
+    """The column of a batch whose records are ints of 64 bits, or floats, and nothing else; None for any other batch."""
+    if isinstance(values, range) and values.step == 1:  # of another step numpy rounds the length
+        fits = values.start >= LOWEST and values.stop <= HIGHEST
+        return np.arange(values.start, values.stop, dtype=np.int64) if fits else None
+    kinds = set(map(type, values))
+    if kinds == {float}:
+        return np.array(values, dtype=np.float64)
+    return int_column(values) if kinds == {int} else None
+
+
+def int_column(values: Rows) -> Int64s | None:
+    """The column of ints of 64 bits and nothing else; None for any other values."""
+    if isinstance(values, range):
+        column = number_column(values) if values.step == 1 else None
+        if column is not None:
+            return column
+    if set(map(type, values)) != {int}:
+        return None
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError:
+        return None
+
+
+def checked_column(values: Column | list[Any]) -> Column:
+    """A column of one of the four types, a copy: who made it may fill it again. Raises UserCodeError for anything else."""
+    if isinstance(values, np.ndarray):
+        widened = _widened(values) if values.ndim == 1 else None  # of more dimensions the parts are lists
+        return checked_column(values.tolist()) if widened is None else widened
+    kinds = set(map(type, values))
+    if kinds <= {str}:
+        return text_column(values)
+    column = np.array(values, dtype=np.bool_) if kinds == {bool} else number_column(values)
+    if column is None:
+        raise UserCodeError(
+            "A column holds ints of 64 bits, floats, bools or texts, and one of them only",
+            found=f"values of {', '.join(sorted(kind.__name__ for kind in kinds))}",
+            cure="hand over a list of records for what is not as plain as that",
+        )
+    return column
+
+
+def _widened(values: Column) -> Column | None:
+    """64 bits each; None if they do not fit, or are no numbers."""
+    kind = values.dtype.kind
+    if kind not in (INT, FLOAT, BOOL, "u"):
+        return None
+    if kind == BOOL:
+        return values.copy()
+    target = np.dtype(np.float64) if kind == FLOAT else np.dtype(np.int64)
+    return values.astype(target) if np.can_cast(values.dtype, target, "safe") else None
