@@ -25,7 +25,7 @@ import json, os, sys
 from tidegate.cli import checkpoint_list, explain, job_lines, state_views
 from tidegate.cli.main import main
 from tidegate.control import details
-from tidegate.testing import simulated_executor
+from tests.simulation import executor
 ends = []
 for number, arguments in enumerate(json.loads(sys.argv[1])):
     ours, theirs = os.pipe()
