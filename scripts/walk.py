@@ -1,10 +1,10 @@
 """Walk one record and one checkpoint through the simulated engine, and print the files that they pass, in order.
 
 A record passes a function that is called with it or returns it, alone or in a batch. A checkpoint passes a function of the
-driver that is called with its id or with an object of this id, or returns one. Two calls in one file, one after the other,
-are one stop. ARCHITECTURE.md says how long the two walks may be; tests/architecture/test_walk.py checks it.
+driver that is called with its id or with an object of this id, or returns one. Methods of ``Batch`` and of ``Checkpoint``
+themselves are no stops, and calls in one file, one after the other, are one stop. ARCHITECTURE.md has the present numbers.
 
-    .venv/bin/python scripts/walk.py
+    .venv/bin/python -m scripts.walk
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from dataclasses import dataclass, field
+from inspect import CO_GENERATOR
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,6 +31,7 @@ RECORD = "walker"
 CHECKPOINT = 7654321
 _BATCHES = ("Batch", "ColumnBatch")
 _DEEPEST = 5
+_THEMSELVES = ("operators/contracts/batch.py", "checkpoint/checkpoint.py")
 
 
 class Count(KeyedProcessFunction):
@@ -93,20 +95,27 @@ class Walker:
     def __init__(self) -> None:
         self.record = Walk()
         self.checkpoint = Walk()
+        self._rounds = 0
         self._in_tasks = 0
+        self._begun: set[FrameType] = set()
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
         if code is SimulatedEngine.run.__code__:
             self._in_tasks += {"call": 1, "return": -1}.get(event, 0)
+            self._rounds += event == "call"
         if event not in ("call", "return") or not (code.co_filename.startswith(SOURCE) or code.co_filename[0] == "<"):
             return
         file = code.co_filename.removeprefix(SOURCE)
-        if file.startswith(("testing/", "<frozen", "<string")):
+        if file in _THEMSELVES or file.startswith(("<frozen", "<string")):
             return
+        if event == "call" and code.co_flags & CO_GENERATOR:
+            if frame in self._begun:
+                return  # a generator continues
+            self._begun.add(frame)
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         seen = [argument] if event == "return" else [frame.f_locals.get(name) for name in names]
-        if any(map(is_record, seen)):
+        if self._rounds and any(map(is_record, seen)):
             self.record.passes(file)
         if not self._in_tasks and any(map(is_checkpoint, seen)):
             self.checkpoint.passes(file)
@@ -115,7 +124,7 @@ class Walker:
 def run(place: Path, walker: Walker) -> None:
     """Run a job from a file to a file with one record and one checkpoint."""
     (place / "in").mkdir()
-    (place / "in" / "part").write_text(f"{RECORD}\n")
+    (place / "in" / "part").write_text(f"{RECORD},k\n")
     executor.register_executor("walk", SimulatedExecutor)
     keys = {
         "execution.target": "walk",
@@ -128,7 +137,7 @@ def run(place: Path, walker: Walker) -> None:
     lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(place / "in")).build()
     sink = FileSink.for_row_format(str(place / "out"), Encoder.simple_string_encoder()).build()
     stream = env.from_source(lines, WatermarkStrategy.no_watermarks(), "lines").map(lambda line: line, Types.STRING())
-    stream.key_by(lambda line: line).process(Count(), Types.STRING()).sink_to(sink)
+    stream.key_by(lambda line: line[-1], Types.STRING()).process(Count(), Types.STRING()).sink_to(sink)
     take_id = Lease.take_id
     Lease.take_id = lambda self, at_least=1, **more: take_id(self, max(at_least, CHECKPOINT), **more)  # type: ignore
     threading.setprofile(walker)
