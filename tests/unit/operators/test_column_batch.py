@@ -222,7 +222,7 @@ def test_a_key_of_another_type_than_declared_names_the_record(tmp_path: Path) ->
     def build(env: StreamExecutionEnvironment) -> DataStream:
         return source(env, True).key_by(lambda r: r[2], Types.LONG()).process(Last())
 
-    with pytest.raises(Exception, match="must be of its declared type, LONG"):
+    with pytest.raises(Exception, match="is not of its declared type, LONG"):
         run(build, tmp_path, **{"restart-strategy.type": "none"})
 
 
