@@ -273,11 +273,11 @@ def _default_maximum(parallelism: int) -> int:
 def _check_parallelism(t: Transformation, parallelism: int, limit: int) -> None:
     if not 1 <= parallelism <= limit:
         raise ProgramError(
-            "The parallelism of an operator lies between 1 and its maximum parallelism",
+            "The parallelism of an operator must lie between 1 and its maximum parallelism",
             where=f"operator '{t.name}'",
             found=f"parallelism {parallelism}, maximum {limit}",
-            cure="lower the parallelism, or raise it with set_max_parallelism() / pipeline.max-parallelism (before the first start:"
-            " state is bound to the maximum)",
+            cure="lower the parallelism, or raise the maximum with set_max_parallelism() / pipeline.max-parallelism (before the"
+            " first start: state is bound to the maximum)",
         )
 
 
@@ -296,7 +296,7 @@ def _resolve_input(i: Input, t: Transformation, operators: Mapping[int, Operator
         return replace(i, partitioning=Partitioning(Ship.FORWARD if same else Ship.REBALANCE))
     if i.partitioning.ship is Ship.FORWARD and not same:
         raise ProgramError(
-            "forward() connects operators of different parallelism",
+            "forward() needs operators of the same parallelism",
             where=f"from '{operators[i.upstream].name}' to '{t.name}'",
             found=f"{operators[i.upstream].parallelism} and {operators[t.id].parallelism}",
             cure="use rebalance() or rescale(), or set the same parallelism",

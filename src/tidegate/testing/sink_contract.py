@@ -54,20 +54,20 @@ class SinkContract:
 
     def _needs_restart(self) -> None:
         if not self.survives_restart:
-            raise SkipTest("What the sink has published ends with its process.")
+            raise SkipTest("The published data of the sink does not outlive its process.")
 
     def _run(self, directory: Path, parallelism: int = 2) -> SinkRun:
         return SinkRun(self.make_sink(directory), str(directory / "staging"), self.value, parallelism)
 
     def _check(self, directory: Path, count: int, hint: str = "") -> None:
         found, expected = Counter(self.visible(directory)), Counter(map(self.value, range(count)))
-        assert found == expected, f"{hint} lost {expected - found}, doubled or unknown {found - expected}"
+        assert found == expected, f"{hint} lost {expected - found}, duplicate or unknown {found - expected}"
 
     def _check_end(self, run: SinkRun, directory: Path, hint: str = "") -> None:
         count = run.position
         run.finish()
         self._check(directory, count, hint)
-        assert self.leftovers(directory) == [], f"{hint} left behind"
+        assert self.leftovers(directory) == [], f"{hint} left unpublished data"
 
     def test_nothing_is_visible_before_the_commit(self, tmp_path: Path) -> None:
         run = self._run(tmp_path)
@@ -101,7 +101,7 @@ class SinkContract:
 
     def test_a_part_of_the_commit_then_all_of_it(self, tmp_path: Path) -> None:
         if not self.commits_in_parts:
-            raise SkipTest("The sink commits a checkpoint as a whole.")
+            raise SkipTest("The sink commits each checkpoint as a whole.")
         run = self._run(tmp_path, parallelism=3)
         run.accept(run.attempt(9, checkpoint=True, end=True), 9)
         run.complete()

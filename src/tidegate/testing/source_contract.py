@@ -92,7 +92,7 @@ def check_plan(plan: SourcePlan, parallelism: int) -> None:
 def _collect(source: Source, plan: SourcePlan, reading: Reading) -> None:
     ended = {interval.split for interval in reading.intervals if interval.last}
     for interval in plan.intervals:
-        assert interval.split not in ended, f"split {interval.split} goes on behind its last interval"
+        assert interval.split not in ended, f"split {interval.split} continues after its last interval"
         values = read_interval(source, interval)
         reading.values += values
         reading.by_split[interval.split] += values
@@ -115,7 +115,7 @@ class SourceContract:
         raise NotImplementedError
 
     def _check(self, reading: Reading, hint: str) -> None:
-        assert Counter(reading.values) == Counter(self.expected()), f"records lost or doubled: {hint}"
+        assert Counter(reading.values) == Counter(self.expected()), f"records lost or duplicated: {hint}"
 
     def test_reads_everything_once_at_any_limit_and_parallelism(self, tmp_path: Path) -> None:
         for parallelism in (1, 2, 3, 7):

@@ -113,7 +113,7 @@ class CheckpointCommitterContract:
         first.close()
         second = self._opened(tmp_path)
         assert all(second.is_checkpoint_committed(0, _id(1, round)) for round in (4, 5, 6, 7))
-        assert not second.is_checkpoint_committed(0, _id(1, 8)), "a later id counts as confirmed"
+        assert not second.is_checkpoint_committed(0, _id(1, 8)), "an id that is not confirmed yet counts as confirmed"
         second.commit_checkpoint(0, _id(1, 8))
         assert second.is_checkpoint_committed(0, _id(1, 8))
         second.close()
@@ -121,13 +121,13 @@ class CheckpointCommitterContract:
     def test_subtasks_attempts_sinks_and_jobs_are_confirmed_apart(self, tmp_path: Path) -> None:
         committer = self._opened(tmp_path)
         committer.commit_checkpoint(1, _id(2, 5))
-        assert not committer.is_checkpoint_committed(0, _id(2, 5)), "of another subtask"
-        assert not committer.is_checkpoint_committed(1, _id(3, 1)), "of a later attempt"
+        assert not committer.is_checkpoint_committed(0, _id(2, 5)), "an id of another subtask counts as confirmed"
+        assert not committer.is_checkpoint_committed(1, _id(3, 1)), "an id of a later attempt counts as confirmed"
         assert not committer.is_checkpoint_committed(1, _id(1, 9)), (
-            "of an earlier attempt, whose rounds had other records"
+            "an id of an earlier attempt, whose rounds had other records, counts as confirmed"
         )
         for other in (self._opened(tmp_path, sink="other"), self._opened(tmp_path, job="other")):
-            assert not other.is_checkpoint_committed(1, _id(2, 5)), "of another sink or job"
+            assert not other.is_checkpoint_committed(1, _id(2, 5)), "an id of another sink or job counts as confirmed"
             other.close()
         committer.close()
 

@@ -168,7 +168,7 @@ class ColumnBatch(Batch):
         columns = [checked_column(values) for values in fields]
         if not columns or len(columns) > WIDEST or len({len(column) for column in columns}) > 1:
             raise UserCodeError(
-                f"A column batch of tuples has 1 to {WIDEST} columns of one length",
+                f"A column batch of tuples must have 1 to {WIDEST} columns of equal length",
                 found=f"columns of {[len(column) for column in columns]} values",
                 cure="hand over lists of records",
             )
@@ -253,9 +253,9 @@ def checked_column(values: Column | list[Any]) -> Column:
     column = np.array(values, dtype=np.bool_) if kinds == {bool} else number_column(values)
     if column is None:
         raise UserCodeError(
-            "A column holds ints of 64 bits, floats, bools or texts, and one of them only",
+            "A column must hold values of one type: ints of 64 bits, floats, bools or texts",
             found=f"values of {', '.join(sorted(kind.__name__ for kind in kinds))}",
-            cure="hand over a list of records for what is not as plain as that",
+            cure="hand over a list of records for values of other or mixed types",
         )
     return column
 

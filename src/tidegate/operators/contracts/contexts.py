@@ -36,11 +36,11 @@ class DistributedCache:
         """The path of the file or directory on this host. It may be read, and must not be changed: other subtasks read it too."""
         if name not in self._files:
             raise ProgramError(
-                "A file is found by the name it was registered with",
+                "No cached file is registered with this name",
                 found=f"no cached file '{name}'",
-                cure=f"one of {', '.join(sorted(self._files))}"
+                cure=f"use one of {', '.join(sorted(self._files))}"
                 if self._files
-                else f'env.register_cached_file("/path", "{name}")',
+                else f'call env.register_cached_file("/path", "{name}")',
             )
         return self._files[name]
 
@@ -187,6 +187,6 @@ class ProcessContext:
     def get_current_key(self) -> UserValue:
         if self._backend is None:
             raise StateAccessError(
-                "There is a current key only on a keyed stream", cure="call key_by(...) before process(...)"
+                "There is no current key, because the stream is not keyed", cure="call key_by(...) before process(...)"
             )
         return self._backend.context.visible_key

@@ -30,9 +30,9 @@ class LiveGenerator(WatermarkOutput):
     def emit_watermark(self, watermark: int) -> None:
         if not isinstance(watermark, int) or isinstance(watermark, bool) or not LOWEST <= watermark <= HIGHEST:
             raise ArgumentTypeError(
-                "emit_watermark takes event time in milliseconds, an int of 64 bits",
+                "emit_watermark needs event time in milliseconds, an int of 64 bits",
                 found=f"{reprlib_repr(watermark)} of type {type(watermark).__name__}",
-                cure="round it, for example int(watermark)",
+                cure="pass an int, for example int(watermark)",
             )
         if self.idle or watermark > self.watermark:
             self.watermark, self.idle, self.moved = max(self.watermark, watermark), False, True
@@ -64,7 +64,7 @@ class GeneratorStrategy(Strategy):
         user = self._called("making a generator", self._make)
         if not isinstance(user, WatermarkGenerator):
             raise UserCodeError(
-                "WatermarkStrategy.for_generator takes what makes a WatermarkGenerator",
+                "The function of WatermarkStrategy.for_generator must return a WatermarkGenerator",
                 where=f"operator '{self.operator}'",
                 found=f"{reprlib_repr(user)} of type {type(user).__name__}",
                 cure="return an object of a class that extends WatermarkGenerator",
@@ -83,7 +83,7 @@ class GeneratorStrategy(Strategy):
                 "The attributes of a watermark generator are its state and must be picklable",
                 where=f"{type(generator.user).__name__} of operator '{self.operator}'",
                 found=f"{type(error).__name__}: {error}",
-                cure="keep plain data, or say with __getstate__ what is to be kept",
+                cure="keep plain data only, or choose the data to store in __getstate__",
             ) from error
         return generator.watermark, generator.active_ms, generator.idle, state
 

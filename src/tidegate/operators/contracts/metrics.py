@@ -103,10 +103,10 @@ class _Gauge:
             value = self.ask()
             if isinstance(value, int | float):
                 return value
-            raise TypeError(f"it gave {value!r:.100} of type {type(value).__name__}, not a number")
+            raise TypeError(f"the gauge returned {value!r:.100} of type {type(value).__name__}, not a number")
         except Exception as error:
             if not self.warned:
-                log.warning("a gauge cannot be asked: %s: %s", type(error).__name__, error)
+                log.warning("cannot read a gauge: %s: %s", type(error).__name__, error)
             self.warned = True
             return None
 
@@ -121,15 +121,18 @@ class SubtaskMetrics:
     def registered(self, groups: Groups, name: str, kind: str, make: Callable[[], Any]) -> Any:
         if not isinstance(name, str) or not name:
             raise ArgumentTypeError(
-                "A metric has a name", where=f"metrics of operator '{self.operator}'", found=repr(name), cure='"errors"'
+                "A metric must have a name",
+                where=f"metrics of operator '{self.operator}'",
+                found=repr(name),
+                cure='"errors"',
             )
         metric = self._metrics.setdefault((groups, name), None) or make()
         if metric.kind != kind:
             raise ProgramError(
-                "One name in a group of metrics stands for one metric",
+                "Two metrics of one group have the same name",
                 where=f"metric '{name}' of operator '{self.operator}'",
                 found=f"a {metric.kind} and a {kind}",
-                cure="give one of them another name, or a group of its own",
+                cure="give one metric another name, or put one metric into another group",
             )
         self._metrics[groups, name] = metric
         return metric
@@ -164,7 +167,9 @@ class SubtaskMetricGroup(MetricGroup):
     def gauge(self, name: str, obj: Callable[[], int]) -> None:
         if not callable(obj):
             raise ArgumentTypeError(
-                "A gauge is a function without arguments", found=repr(obj), cure="for example lambda: len(self.cache)"
+                "A gauge must be a function without arguments",
+                found=repr(obj),
+                cure="for example lambda: len(self.cache)",
             )
         self._metrics.registered(self._groups, name, GAUGE, lambda: _Gauge(obj)).ask = obj
 

@@ -94,10 +94,10 @@ class Strategy:
         place = f", {code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
         record = next(islice(batch, wrong, None), "not known")
         return UserCodeError(
-            "A timestamp assigner returns the record's event time in milliseconds, an int of 64 bits",
+            "A timestamp assigner must return the record's event time in milliseconds, an int of 64 bits",
             where=f"timestamp assigner of operator '{self.operator}'{place}",
             found=f"{reprlib_repr(times[wrong])} of type {type(times[wrong]).__name__}; record {reprlib_repr(record)}",
-            cure="return such a time for every record, for example int(seconds * 1000), or filter records without one before",
+            cure="return an int for every record, for example int(seconds * 1000), or filter records without a time before",
         )
 
     def watermark(self, generator: Any) -> int:

@@ -1,4 +1,4 @@
-"""What travels: rows between levels, plans to the tasks, acks to the driver.
+"""Define what travels: rows between levels, plans to the tasks, acks to the driver.
 
 A shuffle row is ``(partition of the next level, Row)``. A Row whose level is not the next one is relayed.
 """
@@ -30,7 +30,7 @@ Payload = tuple[bytes, bytes | None, bytes | None]
 
 
 class Barrier(NamedTuple):
-    """``token``: the sending attempt. ``failed``: it gave up; what it sent is not the whole."""
+    """Hold a barrier. ``token``: the sending attempt. ``failed``: the sender failed, and its output is incomplete."""
 
     token: str
     idle: bool
@@ -39,14 +39,15 @@ class Barrier(NamedTuple):
 
 
 class Status(NamedTuple):
-    """How an operator's subtask left its output at the end of a round, which is how the next round starts."""
+    """Hold the status of a subtask's output at the end of a round, with which the next round starts."""
 
     watermark: int = MIN_WATERMARK
     idle: bool = False
 
 
 class Generator(NamedTuple):
-    """State of a watermark generator: greatest timestamp seen, and when a record was last seen (processing time)."""
+    """Hold the state of a watermark generator: greatest timestamp seen, and when a record was last seen (processing
+    time)."""
 
     greatest: int = MIN_WATERMARK
     active_ms: int = 0
@@ -54,10 +55,11 @@ class Generator(NamedTuple):
 
 @dataclass(frozen=True)
 class RoundContext:
-    """The part of the plan all subtasks of a round share. ``checkpoint_id``: of the checkpoint or savepoint the round carries.
-    ``savepoint``: it carries one. ``statuses``: per operator the status of each of its subtasks. ``rehearsal``: nothing is read,
-    functions only open, to see whether they declare their states as these are stored. ``deadline_ms``: past it subtasks take no
-    more input, and keep what they have; None: they take all of it."""
+    """Hold the part of the plan that all subtasks of a round share. ``checkpoint_id``: of the checkpoint or savepoint
+    of the round. ``savepoint``: the round has a savepoint. ``statuses``: per operator the status of each of its
+    subtasks. ``rehearsal``: nothing is read; functions only open, to see whether they declare their states as these are
+    stored. ``deadline_ms``: after it subtasks take no more input, and keep what they have; None: they take all input.
+    """
 
     round: int
     version: str
@@ -72,8 +74,8 @@ class RoundContext:
 
 
 class TaskRun(NamedTuple):
-    """Which run of a task this is. ``attempt``: above 0 if others of it came before, which may have left something outside that
-    no ack tells of. ``stage``: by the engine's own numbers, for the engine alone."""
+    """Identify the run of a task. ``attempt``: above 0 if earlier attempts may have left something outside that no ack
+    reports. ``stage``: the engine's own numbers, for the engine alone."""
 
     attempt: int = 0
     stage: int = -1
@@ -84,7 +86,7 @@ FIRST_RUN = TaskRun()
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What one subtask has to do in one round. The dicts are keyed by operator id."""
+    """Hold the work of one subtask in one round. The dicts are keyed by operator id."""
 
     snapshots: dict[int, OperatorSnapshot] = field(default_factory=dict)
     """Each operator of the chain as the last accepted round has left it."""
@@ -106,10 +108,11 @@ class TaskPlan:
 
 @dataclass
 class Ack:
-    """Step 6: everything the driver has to know of one subtask's round.
+    """Step 6: report to the driver everything about one subtask's round.
 
-    ``error``: user code or a read failed, the round fails. ``declined``: the snapshot or a pre-commit failed, the round is
-    discarded and the checkpoint counts as failed. ``inputs``: per (edge, sending subtask) the attempt token seen.
+    ``error``: user code or a read failed, so the round fails. ``declined``: the snapshot or a pre-commit failed, so the
+    round is discarded and the checkpoint counts as failed. ``inputs``: per (edge, sending subtask) the attempt token
+    seen.
     """
 
     chain: int

@@ -13,9 +13,7 @@ from tidegate.base.user_code import user_line, with_user_frame
 
 SEE_CAUSE = "see the cause of this error, which has the traceback of your code (tidegate run -v shows it)"
 
-_YIELD = (
-    "a function that gives any number of results yields each, or returns a list of them, or None; one alone as [result]"
-)
+_YIELD = "yield each result, or return a list of results or None; return a single result as [result]"
 """For what a loop of ours, or a function of Python's, could not go through."""
 
 
@@ -54,10 +52,10 @@ def not_encodable(error: UnicodeEncodeError, where: str, records: Iterable[objec
     record = next((reprlib_repr(record) for record in records if not _fits(record, error.encoding)), None)
     around = ascii(error.object[max(0, error.start - 20) : error.end + 20])
     return TextError(
-        f"Text that is written must fit its character set, {error.encoding}",
+        f"Text cannot be encoded in its character set, {error.encoding}",
         where=where,
         found=f"{error.reason}: " + (f"record {record}" if record is not None else f"in {around}"),
-        cure=f"replace such characters in a map: text.encode({error.encoding!r}, 'replace').decode({error.encoding!r})",
+        cure=f"replace the characters in a map: text.encode({error.encoding!r}, 'replace').decode({error.encoding!r})",
     )
 
 

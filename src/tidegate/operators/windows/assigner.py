@@ -92,13 +92,15 @@ def no_timestamp() -> UserCodeError:
     return UserCodeError(
         TIME_NEEDED,
         found="Record has Java Long.MIN_VALUE timestamp (= no timestamp marker)",
-        cure="call assign_timestamps_and_watermarks(...) before, or use processing-time windows",
+        cure="call assign_timestamps_and_watermarks(...) before the window, or use processing-time windows",
     )
 
 
 def check_positive(assigner: str, what: str, value: int) -> int:
     if value <= 0:
-        raise ProgramError(f"The {what} of {assigner} is greater than 0", found=f"{value} ms", cure="Time.seconds(5)")
+        raise ProgramError(
+            f"The {what} of {assigner} must be greater than 0", found=f"{value} ms", cure="Time.seconds(5)"
+        )
     return value
 
 
@@ -107,6 +109,6 @@ def check_offset(assigner: str, offset: int, limit: int, what: str) -> int:
         raise ProgramError(
             f"{assigner} parameters must satisfy abs(offset) < {what}",
             found=f"offset {offset} ms, {what} {limit} ms",
-            cure=f"a negative offset is fine, but an offset of a whole {what} and more means the same as its remainder",
+            cure=f"use the remainder of the offset and the {what}, which gives the same windows; the offset may be negative",
         )
     return offset

@@ -67,7 +67,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
                 "Only list, reducing and aggregating states can be merged",
                 where=f"merge_partitioned_state in a trigger of operator {self._backend.operator_name!r}",
                 found=shown(state_descriptor),
-                cure="keep what has to survive a merge in a ReducingState, or in on_merge set it anew",
+                cure="keep the value in a ReducingState, or set the state again in on_merge",
             )
         state.merge_namespaces(self._backend.context.namespace, self.merged)
 
@@ -123,8 +123,8 @@ class WindowContext:
             raise StateAccessError(
                 "Per-window state is not allowed when using merging windows.",
                 where=f"window_state() in operator {self._backend.operator_name!r}",
-                found="a window that may be merged with others, and nobody knows how to merge its state",
-                cure="use global_state(), which is that of the key",
+                found="a window that may be merged with others: its state cannot be merged",
+                cure="use global_state(), the state of the key in all windows",
             )
         return WindowStateStore(self._backend, self._namespace())
 

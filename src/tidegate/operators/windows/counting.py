@@ -87,5 +87,7 @@ class CountSlidingWindowAssigner(_Counting):
 
 def _count(what: str, value: int) -> int:
     if expect_int(f"The {what} of a count window", value, "a number of records") < 1:
-        raise ProgramError(f"The {what} of a count window is at least 1", found=str(value), cure="count_window(100)")
+        raise ProgramError(
+            f"The {what} of a count window must be at least 1", found=str(value), cure="count_window(100)"
+        )
     return value

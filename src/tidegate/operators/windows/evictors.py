@@ -100,7 +100,7 @@ class CountEvictor(_OneSided):
         super().__init__(do_evict_after)
         if expect_int("CountEvictor", max_count, "a number of records") < 0:
             raise ProgramError(
-                "A CountEvictor keeps at least 0 records", found=str(max_count), cure="CountEvictor.of(10)"
+                "The count of a CountEvictor must be at least 0", found=str(max_count), cure="CountEvictor.of(10)"
             )
         self._max_count = max_count
 

@@ -69,7 +69,7 @@ class _DynamicGap(_Sessions):
             raise UserCodeError(
                 "Dynamic session time gap must satisfy 0 < gap",
                 found=f"{gap!r}, of record {element!r:.200}",
-                cure="return whole milliseconds, more than 0, from extract()",
+                cure="return a number of milliseconds greater than 0 from extract()",
             )
         return gap
 

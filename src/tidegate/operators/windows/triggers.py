@@ -104,7 +104,7 @@ class _Continuous(_Quiet):
     def __init__(self, interval: int) -> None:
         if expect_int(type(self).__name__, interval, "milliseconds") <= 0:
             raise ProgramError(
-                f"The interval of {type(self).__name__} is greater than 0",
+                f"The interval of {type(self).__name__} must be greater than 0",
                 found=f"{interval} ms",
                 cure="Time.seconds(5)",
             )
@@ -219,7 +219,7 @@ class CountTrigger(_Quiet):
     def __init__(self, window_size: int) -> None:
         if expect_int("CountTrigger", window_size, "a number of records") < 1:
             raise ProgramError(
-                "A CountTrigger counts to at least 1", found=str(window_size), cure="CountTrigger.of(100)"
+                "The count of a CountTrigger must be at least 1", found=str(window_size), cure="CountTrigger.of(100)"
             )
         self._window_size = window_size
         self._descriptor = ReducingStateDescriptor("count", _plus, Types.LONG())

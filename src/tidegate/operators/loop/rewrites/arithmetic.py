@@ -57,7 +57,7 @@ def check_arithmetic(body: Body) -> None:
     if body.generator:
         raise Refused("yields")
     if body.early or not isinstance(body.statements[-1], ast.Return):
-        raise Refused("does not return at its end only")
+        raise Refused("returns before its end")
     written = {id(piece) for part in body.parts() if isinstance(part, ast.JoinedStr) for piece in part.values}
     for part in body.parts():
         if not (_is_known(part) or (isinstance(part, ast.Constant) and id(part) in written)):

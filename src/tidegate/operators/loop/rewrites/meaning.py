@@ -91,7 +91,7 @@ def _check_text(statements: list[ast.stmt]) -> None:
     """The body goes into the loop as text, which must read as the same tree."""
     for statement in statements:
         if ast.dump(ast.parse(f"def f():\n {_indented(statement)}").body[0].body[0]) != ast.dump(statement):  # type: ignore[attr-defined]
-            raise Refused("has a text that does not read as the same tree")
+            raise Refused("has a text that does not parse to the same tree")
 
 
 def _indented(statement: ast.stmt) -> str:
