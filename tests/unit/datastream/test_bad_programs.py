@@ -230,8 +230,8 @@ def avro_that_a_file_does_not_fit(one: Any, place: Path) -> None:
             "state 'rules'",
             "process_broadcast_element",
         ),
-        (flat_map_without_results, "raised", "operator 'split'", "'int' object is not iterable", "yields each"),
-        (process_without_results, "raised", "operator 'split'", "'int' object is not iterable", "yields each"),
+        (flat_map_without_results, "raised", "operator 'split'", "'int' object is not iterable", "yield each"),
+        (process_without_results, "raised", "operator 'split'", "'int' object is not iterable", "yield each"),
         (
             other_fields_to_a_shuffle,
             "field [1] is declared as LONG",

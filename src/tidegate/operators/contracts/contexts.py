@@ -1,4 +1,5 @@
-"""What user functions see: runtime context, cached files, process contexts, timer service (PyFlink's method names)."""
+"""Give user functions their contexts: runtime context, cached files, process contexts, timer service (PyFlink's method
+names)."""
 
 from __future__ import annotations
 
@@ -21,19 +22,20 @@ _arrived: dict[str, dict[str, str]] = {}
 
 
 def arrived(job_id: str, files: Mapping[str, str]) -> None:
-    """Note the job's files on this host. Without this call they are where the program was started: on the same host."""
+    """Note the job's files on this host. Without this call the files are where the program was started: on the same
+    host."""
     _arrived[job_id] = dict(files)
 
 
 class DistributedCache:
-    """What ``RuntimeContext.get_distributed_cache`` gives: files by the name they were registered with. ``files``: name -> path
-    where the program was started."""
+    """Return cached files by the name they were registered with; the result of
+    ``RuntimeContext.get_distributed_cache``. ``files``: name -> path where the program was started."""
 
     def __init__(self, job_id: str, files: Mapping[str, str]) -> None:
         self._files = {**files, **_arrived.get(job_id, {})}
 
     def get_file(self, name: str) -> str:
-        """The path of the file or directory on this host. It may be read, and must not be changed: other subtasks read it too."""
+        """Return the path of the file or directory on this host. Do not change the file: other subtasks read it too."""
         if name not in self._files:
             raise ProgramError(
                 "No cached file is registered with this name",
@@ -46,14 +48,14 @@ class DistributedCache:
 
 
 class TimeDomain(Enum):
-    """Which clock a timer was set on."""
+    """Name the clock on which a timer was set."""
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1
 
 
 class SubtaskRuntimeContext:
-    """Handed to ``open``. Valid as long as the function object lives."""
+    """Be the argument of ``open``. Valid as long as the function object lives."""
 
     def __init__(
         self,
@@ -129,7 +131,7 @@ class SubtaskRuntimeContext:
 
 
 class SubtaskTimerService:
-    """Timers and time of one operator."""
+    """Set timers and read the time of one operator."""
 
     __slots__ = ("_backend", "_operator", "_time", "current_processing_time")
 
@@ -166,7 +168,7 @@ class SubtaskTimerService:
 
 
 class ProcessContext:
-    """The ``ctx`` of ``process_element`` and ``on_timer``. ``ts`` is set by the loop for every record."""
+    """Be the ``ctx`` of ``process_element`` and ``on_timer``. The loop sets ``ts`` for every record."""
 
     __slots__ = ("_backend", "_timer_service", "domain", "ts")
 

@@ -1,7 +1,8 @@
-"""Metrics of the functions of an operator in one subtask: what changed in a round goes to the driver with the ack.
+"""Collect the metrics of an operator's functions in one subtask: the changes of a round go to the driver with the ack.
 
-A subtask runs now in this worker and now in that one, so no worker knows a total: it sends what the round has added, and the driver
-adds up what accepted rounds have sent. An operator without metrics sends nothing and does nothing.
+A subtask may run in a different worker in each round, so no worker knows a total. A worker sends what the round has
+added, and the driver adds up the changes of accepted rounds. An operator without metrics sends nothing and does
+nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ COUNTER, GAUGE, METER, DISTRIBUTION = "counter", "gauge", "meter", "distribution
 
 
 class Change(NamedTuple):
-    """What a round has done to a metric: ``value`` is what was added (counter, meter), what it is now (gauge), or count, sum,
-    least and greatest of the round (distribution). ``span_s``: of a meter."""
+    """Hold the change of a metric in a round: ``value`` is what was added (counter, meter), the current value (gauge),
+    or count, sum, least and greatest of the round (distribution). ``span_s``: of a meter."""
 
     kind: str
     groups: Groups
@@ -98,7 +99,7 @@ class _Gauge:
         pass
 
     def change(self) -> Any:
-        """A gauge that cannot be asked shows nothing: to measure must not fail a job."""
+        """Read the gauge. A gauge that fails shows nothing: a measurement must not fail a job."""
         try:
             value = self.ask()
             if isinstance(value, int | float):
@@ -112,7 +113,7 @@ class _Gauge:
 
 
 class SubtaskMetrics:
-    """All metrics of an operator's functions in one subtask."""
+    """Hold all metrics of an operator's functions in one subtask."""
 
     def __init__(self, operator: str) -> None:
         self.operator = operator
@@ -138,7 +139,7 @@ class SubtaskMetrics:
         return metric
 
     def begin(self) -> None:
-        """A new round: what an earlier one has added was sent, or does not count."""
+        """Begin a round: the changes of an earlier round were sent, or do not count."""
         for metric in self._metrics.values():
             metric.begin()
 

@@ -1,4 +1,4 @@
-"""What every subtask of a job has to know of its surroundings."""
+"""Hold what every subtask of a job has to know of its environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _system_now_ms() -> int:
 
 @dataclass(frozen=True)
 class Settings:
-    """The same for all subtasks. ``root``: the job's directory on checkpoint storage."""
+    """Hold the settings that all subtasks share. ``root``: the job's directory on checkpoint storage."""
 
     job_id: str
     root: str
@@ -66,7 +66,7 @@ class Settings:
 
     @property
     def local_name(self) -> str:
-        """The name of the job on a host."""
+        """Return the name of the job on a host."""
         return local_name(self.job_id, self.root)
 
     @property
@@ -74,12 +74,13 @@ class Settings:
         return self.local_root, *self.more_roots
 
     def store_root(self, operator: str, subtask: int) -> str:
-        """The directory for the store of a subtask, in every round the same; those of an operator are on different ones."""
+        """Return the directory for the store of a subtask, the same in every round. The subtasks of an operator are
+        spread over the directories."""
         roots = self.local_roots
         return roots[(zlib.crc32(operator.encode()) + subtask) % len(roots)]
 
     def state_files(self) -> Files:
-        """Where tasks write and read state files."""
+        """Return the storage where tasks write and read state files."""
         if self.spool:
             return SpooledFiles(self.root, self.spool, strong=self.strong_hashes)
         return Files(self.root, strong=self.strong_hashes)

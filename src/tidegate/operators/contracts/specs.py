@@ -194,7 +194,7 @@ class LastReduction(FunctionWrapper):
 
     def __init__(self, function: object, value_type: TypeInformation | None) -> None:
         super().__init__(function)
-        reduce = partial(method_of(function, "reduce"))  # it has no methods that the descriptor would rather take
+        reduce = partial(method_of(function, "reduce"))  # it has no methods that the descriptor would prefer
         self._descriptor = ReducingStateDescriptor("reduction", reduce, value_type or Types.PICKLED_BYTE_ARRAY())
 
     def open(self, runtime_context: SubtaskRuntimeContext) -> None:
