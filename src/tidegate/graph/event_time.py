@@ -1,4 +1,5 @@
-"""Operators that need timestamps downstream of sources without timestamps: refused before a job starts, not at its first record."""
+"""Refuse operators that need timestamps downstream of sources without timestamps, before a job starts and not at its
+first record."""
 
 from __future__ import annotations
 

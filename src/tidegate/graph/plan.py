@@ -1,4 +1,4 @@
-"""From a Program to a JobGraph: resolve parallelism and ids, fuse operators into chains, put chains into levels."""
+"""Turn a Program into a JobGraph: resolve parallelism and ids, fuse operators into chains, put chains into levels."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class OperatorOf(Generic[SpecOf]):
         return self.spec
 
     def __reduce__(self) -> tuple[Callable[..., Operator], tuple[object, ...]]:
-        """A subtask receives the spec as it was when the operator was added."""
+        """Pickle the spec as it was when the operator was added: this spec reaches the subtasks."""
         if self.pickled_spec is None:
             return OperatorOf, tuple(getattr(self, f.name) for f in fields(self))
         operator: Operator = self
@@ -106,7 +106,7 @@ class ChainNode:
 
     @property
     def place(self) -> str:
-        """The operator for messages, with the line of the program that added it."""
+        """Return the operator for messages, with the line of the program that added it."""
         operator = self.operator
         return f"operator '{operator.name}'" + (f", added at {operator.place}" if operator.place else "")
 
@@ -158,22 +158,22 @@ class Chain:
 
     @property
     def has_keys(self) -> bool:
-        """Whether input records come with keys."""
+        """Tell whether input records come with keys."""
         return any(edge.partitioning.has_key for edge in self.inputs)
 
     def may_keep(self, edge: Edge, *, forced: bool) -> bool:
-        """Whether records of an input may be part of a checkpoint before they are processed. Broadcast records may not: all
-        subtasks must have seen the same ones. Records without a key may not if other inputs have keys. Pinned records may not,
-        unless ``forced``."""
+        """Tell whether records of an input may be part of a checkpoint before they are processed. Broadcast records may
+        not: all subtasks must have seen the same ones. Records without a key may not if other inputs have keys. Pinned
+        records may not, unless ``forced``."""
         if edge.partitioning.ship is Ship.BROADCAST or (self.pins(edge) and not forced):
             return False
         return edge.partitioning.has_key or not self.has_keys
 
     @staticmethod
     def pins(edge: Edge) -> bool:
-        """Whether records of an input belong to their subtask at this parallelism only. A user function has spread these records,
-        or all of them come from one subtask, as their successors do. At another parallelism their subtask is unknown, and
-        their successors would overtake them."""
+        """Tell whether records of an input belong to their subtask at this parallelism only. A user function has spread
+        these records, or all of them come from one subtask, as their successors do. At another parallelism their
+        subtask is unknown, and their successors would overtake them."""
         ship = edge.partitioning.ship
         return ship is Ship.CUSTOM or (ship in (Ship.FORWARD, Ship.RESCALE) and not edge.partitioning.has_key)
 
@@ -265,7 +265,8 @@ def _position_hash(t: Transformation, position: int, operators: Mapping[int, Ope
 
 
 def _default_maximum(parallelism: int) -> int:
-    """Flink's rule: 1.5 times the parallelism, up to the next power of two, at least 128."""
+    """Return the default maximum by Flink's rule: 1.5 times the parallelism, up to the next power of two, at least
+    128."""
     wanted = 1 << max(0, parallelism + parallelism // 2 - 1).bit_length()
     return min(max(wanted, 128), UPPER_BOUND_MAX_PARALLELISM)
 
@@ -282,7 +283,8 @@ def _check_parallelism(t: Transformation, parallelism: int, limit: int) -> None:
 
 
 def _keyed(t: Transformation) -> Partitioning | None:
-    """An input is keyed if all its edges are; an operator is keyed if one of its inputs is."""
+    """Return how the operator is keyed. An input is keyed if all its edges are; an operator is keyed if one of its
+    inputs is."""
     for index in range(max(t.spec.inputs, 1)):
         edges = [i.partitioning for i in t.inputs if i.index == index]
         if edges and all(p is not None and p.is_keyed for p in edges):
@@ -307,7 +309,7 @@ def _resolve_input(i: Input, t: Transformation, operators: Mapping[int, Operator
 def _chained_inputs(
     program: Program, operators: Mapping[int, Operator], inputs: Mapping[int, list[Input]]
 ) -> dict[int, Input]:
-    """Operator id -> the input along which it is fused to its upstream operator."""
+    """Return operator id -> the input along which the operator is fused to its upstream operator."""
     strategy = {t.id: t.chaining for t in program.transformations}
     chained = {}
     for t in program.transformations:

@@ -59,12 +59,12 @@ class Partitioning:
 
     @property
     def has_key(self) -> bool:
-        """Whether records come with a key."""
+        """Tell whether records come with a key."""
         return self.ship is Ship.HASH or (self.ship is Ship.FORWARD and self.selector is not None)
 
     @property
     def is_keyed(self) -> bool:
-        """Whether their key makes the receiving operator keyed."""
+        """Tell whether the key of the records makes the receiving operator keyed."""
         return self.keyed and self.has_key
 
     def __reduce__(self) -> tuple[Callable[..., Partitioning], tuple[object, ...]]:
@@ -135,7 +135,7 @@ class OperatorSpec:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the operator's output ends when its inputs end. False for an unbounded source alone."""
+        """Tell whether the operator's output ends when its inputs end. False for an unbounded source alone."""
         return True
 
     @property
@@ -150,22 +150,22 @@ class OperatorSpec:
 
     @property
     def emits_tagged(self) -> bool:
-        """Whether an emitted record may go to a side output."""
+        """Tell whether an emitted record may go to a side output."""
         return False
 
     @property
     def gives_time(self) -> bool:
-        """Whether an emitted record may have a timestamp although the input record had none."""
+        """Tell whether an emitted record may have a timestamp although the input record had none."""
         return True
 
     @property
     def needs_time(self) -> bool:
-        """Whether the operator refuses records without a timestamp."""
+        """Tell whether the operator refuses records without a timestamp."""
         return False
 
     @property
     def moves_time(self) -> bool:
-        """Whether the operator makes a watermark from its input records, in the order of their arrival."""
+        """Tell whether the operator makes a watermark from its input records, in the order of their arrival."""
         return False
 
     @property

@@ -37,14 +37,15 @@ def hook(name: str, where: dict[str, Any]) -> None:
 
 
 def fired(directory: Path) -> list[str]:
-    """The entries that really fired; a test that injected nothing must fail."""
+    """Return the entries that really fired; a test that injected nothing must fail."""
     return sorted(path.read_text().split()[0] for path in directory.glob("fired-*"))
 
 
 def _passings(directory: Path, number: int) -> int:
-    """How often the point of this entry was passed, over all processes and restarts: one byte a time, and where it ends.
+    """Return how often the point of this entry was passed, over all processes and restarts: each passing appends one
+    byte, and its position is the count.
 
-    Appends are atomic, and the position behind one's own byte is nobody else's.
+    Appends are atomic, and the position after one's own byte belongs to no other process.
     """
     fd = os.open(directory / f"count-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
@@ -77,7 +78,7 @@ def _strike(target: str) -> None:
 def _kill_driver() -> None:
     above = psutil.Process().parents()
     java = next(index for index, process in enumerate(above) if "java" in process.name())
-    if "python" in above[java + 1].name():  # else it is dead already, and init has taken its JVM
+    if "python" in above[java + 1].name():  # otherwise it is dead already, and init has adopted its JVM
         above[java + 1].kill()
 
 

@@ -23,7 +23,8 @@ from tidegate.testing.sink_run import Crash, SinkRun, crash_at
 
 
 class SinkContract:
-    """Override ``make_sink`` and ``visible``, and ``leftovers`` where unpublished things can be listed."""
+    """Test a committing sink. Override ``make_sink`` and ``visible``, and ``leftovers`` where unpublished data can be
+    listed."""
 
     publishes_every_checkpoint = True
     """False: a checkpoint may keep records back (unfinished files) until the end of input."""
@@ -46,7 +47,7 @@ class SinkContract:
         raise NotImplementedError
 
     def leftovers(self, directory: Path) -> list[str]:
-        """Whatever the sink keeps outside that is neither published nor needed at the end."""
+        """Return everything that the sink keeps outside and that is neither published nor needed at the end."""
         return []
 
     def value(self, number: int) -> Any:
@@ -134,7 +135,7 @@ class SinkContract:
         return fired
 
     def test_killed_at_any_point_of_an_attempt(self, tmp_path: Path) -> None:
-        """A worker dies while it writes or prepares; what it leaves is found, and nothing of it is seen."""
+        """A worker dies while it writes or prepares. Its unpublished data is found, and none of it is visible."""
         self._needs_restart()
         number, fired = 0, True
         while fired:
@@ -156,7 +157,8 @@ class SinkContract:
             number += 1
 
     def test_killed_at_any_point_of_a_restore(self, tmp_path: Path) -> None:
-        """With a checkpoint that is not committed, and work of attempts that nobody will commit; then it is restored again."""
+        """Restore with a checkpoint that is not committed, and with work of attempts that no one will commit; then
+        restore again."""
         self._needs_restart()
         number, fired = 0, True
         while fired:
@@ -211,7 +213,8 @@ class SinkContract:
         self._check_end(run, tmp_path)
 
     def test_who_has_lost_the_lease_sweeps_nothing(self, tmp_path: Path) -> None:
-        """An older driver wakes up: what it takes for lingering is what the newer one is about to commit."""
+        """An older driver wakes up: the data that it takes for lingering is what the newer driver is about to
+        commit."""
         run = self._run(tmp_path)
         run.step(6, checkpoint=True)
         older = run.fenced_committer()
@@ -231,7 +234,8 @@ class SinkContract:
         self._check_end(run, tmp_path)
 
     def test_a_checkpoint_that_holds_what_the_one_before_it_has_committed(self, tmp_path: Path) -> None:
-        """It was cut before that commit was confirmed; when it is restored, a part of what it holds is done."""
+        """The checkpoint was cut before that commit was confirmed. When it is restored, a part of its contents is
+        done."""
         self._needs_restart()
         for commits_both in (False, True):
             directory = tmp_path / str(commits_both)
@@ -277,7 +281,7 @@ class SinkContract:
 
 
 def killed(number: int, act: Callable[[], object]) -> bool:
-    """Crash at the n-th fault point that this passes; whether there was one."""
+    """Crash at the n-th fault point that ``act`` passes; return whether there was one."""
     crashed = crash_at(number)
     try:
         act()

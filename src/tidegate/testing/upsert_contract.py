@@ -26,7 +26,7 @@ _KEYS = 4
 
 
 class UpsertContract:
-    """Override ``make_sink``, ``value`` and ``visible``."""
+    """Test a sink that overwrites by key. Override ``make_sink``, ``value`` and ``visible``."""
 
     refuses_late_tasks = True
     """False: the target cannot compare versions, so that a task which was taken for dead may bring an old value back."""
@@ -42,7 +42,7 @@ class UpsertContract:
         raise NotImplementedError
 
     def _write(self, directory: Path, version: tuple[int, int], *entries: tuple[int, int], fails: bool = False) -> None:
-        """One attempt of a round, in batches of two, by a copy of the sink as in another process."""
+        """Run one attempt of a round, in batches of two, by a copy of the sink as in another process."""
         sink: Sink = cloudpickle.loads(cloudpickle.dumps(self.make_sink(directory)))
         lease, round = version
         context = WriterContext("job", "sink", 0, 1, round, None, "attempt", START_MS, str(directory), lease=lease)
@@ -72,7 +72,7 @@ class UpsertContract:
         assert self.visible(tmp_path) == {1: 10}
 
     def test_what_is_read_again_behind_a_failure_replaces_what_was_there(self, tmp_path: Path) -> None:
-        """Other rounds than before: old values are seen for a moment, and the end is right."""
+        """The rounds differ from those before: old values are visible for a moment, and the final values are right."""
         self._write(tmp_path, (1, 1), (1, 10), (2, 20))
         self._write(tmp_path, (1, 2), (1, 11), (1, 12), fails=True)
         self._write(tmp_path, (2, 1), (1, 10), (2, 20), (1, 11))
@@ -91,7 +91,7 @@ class UpsertContract:
         assert self.visible(tmp_path) == {1: 12, 2: 20}
 
     def _late(self, directory: Path, version: tuple[int, int], *entries: tuple[int, int]) -> None:
-        """It may be told so, by an error, or have no effect."""
+        """Write as a late task: the write may fail with an error, or have no effect."""
         with contextlib.suppress(Exception):
             self._write(directory, version, *entries)
 

@@ -21,8 +21,8 @@ _SENT = "K6.write-ahead.sent"
 
 
 class WriteAheadContract(SinkContract):
-    """All of ``SinkContract``, but for one gap: a crash between sending and confirming (K6) sends the values of one subtask and
-    round again. Override ``make_sink`` and ``visible``."""
+    """Test all of ``SinkContract``, except for one gap: a crash between sending and confirming (K6) sends the values of
+    one subtask and round again. Override ``make_sink`` and ``visible``."""
 
     repeats_in_the_gap = True
     """False: sending the same values again changes nothing (upserts), or the confirmation is stored with the values."""
@@ -43,7 +43,7 @@ class WriteAheadContract(SinkContract):
         assert _SENT in points, "no value was ever sent"
 
     def test_killed_at_any_point_of_a_restore(self, tmp_path: Path) -> None:
-        """Which sends, too: what is sent and not confirmed is sent again."""
+        """A restore sends, too: values that are sent and not confirmed are sent again."""
         number, fired = 0, True
         while fired:
             directory = tmp_path / str(number)
@@ -62,7 +62,8 @@ class WriteAheadContract(SinkContract):
             number += 1
 
     def _killed_at(self, directory: Path, number: int) -> list[str]:
-        """Crashes at the n-th point of the commit, and checks what is there behind the restore. Returns the name of the point."""
+        """Crash at the n-th point of the commit, and check the values after the restore. Return the name of the
+        point."""
         run, passed = self._run(directory), list[str]()
         run.accept(run.attempt(6, checkpoint=True), 6)
         run.complete()
@@ -91,7 +92,8 @@ class WriteAheadContract(SinkContract):
 
 
 class CheckpointCommitterContract:
-    """Override ``make_committer``: each call makes one for the same place, as another process would."""
+    """Test a committer. Override ``make_committer``: each call makes a committer for the same place, as another process
+    would."""
 
     def make_committer(self, directory: Path) -> CheckpointCommitter:
         raise NotImplementedError
