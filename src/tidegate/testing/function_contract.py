@@ -1,8 +1,11 @@
-"""The contract of a plain ``SinkFunction`` as a suite: at least once. Say how to make the function, and how to read.
+"""Test the contract of a plain ``SinkFunction``: at least once. Define how to make the function, and how to read::
 
-class TestMyFunction(SinkFunctionContract): def make_function(self, directory): return MyFunction(...)
+class TestMyFunction(SinkFunctionContract):
+    def make_function(self, directory):
+        return MyFunction(...)
 
-def visible(self, directory): return [...] # what an outside reader sees, as values
+    def visible(self, directory):
+        return [...]  # what an outside reader sees, as values
 """
 
 from __future__ import annotations

@@ -1,15 +1,20 @@
-"""A fault hook for real processes: SIGKILL at the n-th passing of a fault point, once per plan, whatever restarts there are.
+"""Inject faults into real processes: SIGKILL at the n-th passing of a fault point, once per plan, over all restarts.
 
-Set in the environment of the job, so that driver and Python workers have it::
+Set the hook in the environment of the job, so that driver and Python workers have it::
 
     TIDEGATE_FAULT_HOOK=tidegate.testing.kill_hook:hook
     TIDEGATE_KILL_DIR=/some/dir                          counters and markers live here
     TIDEGATE_KILL_PLAN=C6.published@2=self;T2.after-segment@5=driver;storage.publish[_metadata]@3=self
 
-An entry is ``point@n=target``, or ``point[text]@n=target`` to count only passings whose whereabouts have the text. Targets:
-``self`` the process that passes the point; ``driver`` the one above the worker that passes it, ``above`` the JVM between the two;
-``jvm`` the Java process below the driver that passes it; ``workers`` all Python workers below it; ``stop`` SIGSTOP, until somebody
-continues the process; ``pause:ms`` the passing thread waits for that long; ``raise`` an OSError (disk full).
+An entry is ``point@n=target``, or ``point[text]@n=target`` to count only passings whose place contains the text.
+Targets:
+
+- ``self``: the process that passes the point;
+- ``driver``: the driver above the worker that passes the point; ``above``: the JVM between the two;
+- ``jvm``: the Java process below the driver that passes the point; ``workers``: all Python workers below the driver;
+- ``stop``: SIGSTOP, until someone continues the process;
+- ``pause:ms``: the passing thread waits for this time;
+- ``raise``: an OSError (disk full).
 """
 
 from __future__ import annotations

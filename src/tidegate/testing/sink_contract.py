@@ -1,9 +1,11 @@
-"""The contract of committing sinks as a suite: subclass ``SinkContract`` in a test module, say how to make and
-read the sink.
+"""Test the contract of committing sinks: subclass ``SinkContract`` in a test module, define how to make and read the sink::
 
-class TestMySink(SinkContract): def make_sink(self, directory): return MySink(...)
+class TestMySink(SinkContract):
+    def make_sink(self, directory):
+        return MySink(...)
 
-def visible(self, directory): return [...] # what an outside reader sees, as values
+    def visible(self, directory):
+        return [...]  # what an outside reader sees, as values
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ class SinkContract:
     publishes_every_checkpoint = True
     """False: a checkpoint may keep records back (unfinished files) until the end of input."""
     survives_restart = True
-    """False: what was published lives in the process (collect, print) and a recovered commit repeats it."""
+    """False: published data lives in the process (collect, print), and a recovered commit repeats it."""
 
     commits_in_parts = True
     """False: a checkpoint is one commit, of all its committables."""
 
     sweeps_attempts = True
-    """False: a crash in the very moment in which an attempt begins may leave something outside that nobody finds."""
+    """False: a crash at the moment when an attempt begins may leave data outside that no one finds."""
 
     seeds = 30
-    """Random runs; fewer where each write asks a server."""
+    """The number of random runs; fewer where each write asks a server."""
 
     def make_sink(self, directory: Path) -> Sink:
         raise NotImplementedError

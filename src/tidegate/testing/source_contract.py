@@ -1,9 +1,11 @@
-"""The contract of sources as a suite: subclass ``SourceContract`` in a test module, say how to make a source, run
-pytest.
+"""Test the contract of sources: subclass ``SourceContract`` in a test module, define how to make a source, run pytest::
 
-class TestMySource(SourceContract): def make_source(self, directory): return MySource(...)
+class TestMySource(SourceContract):
+    def make_source(self, directory):
+        return MySource(...)
 
-def expected(self): return [...]
+    def expected(self):
+        return [...]
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""The contract of ``TwoPhaseCommitSinkFunction`` as a suite: say how to make the function, and how to read what it has written.
+"""Test the contract of ``TwoPhaseCommitSinkFunction``: define how to make the function, and how to read its output::
 
-class TestMyFunction(TwoPhaseCommitContract): def make_function(self, directory): return MyFunction(...)
+class TestMyFunction(TwoPhaseCommitContract):
+    def make_function(self, directory):
+        return MyFunction(...)
 
-def visible(self, directory): return [...] # what an outside reader sees, as values
+    def visible(self, directory):
+        return [...]  # what an outside reader sees, as values
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
-"""The contract of sinks that overwrite by key (``UpsertSink``, upserts by ``JdbcSink``) as a suite: the last record counts.
+"""Test the contract of sinks that overwrite by key (``UpsertSink``, upserts by ``JdbcSink``): the last record counts.
 
-Say how to make the sink, and how to read.
+Define how to make the sink, and how to read its output::
 
-class TestMySink(UpsertContract): def make_sink(self, directory): return MySink(...)
+    class TestMySink(UpsertContract):
+        def make_sink(self, directory):
+            return MySink(...)
 
-def value(self, key, number): return (key, number) # a record of this key
+        def value(self, key, number):
+            return (key, number)  # a record of this key
 
-def visible(self, directory): return {key: number} # what an outside reader sees
+        def visible(self, directory):
+            return {key: number}  # what an outside reader sees
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ class UpsertContract:
     """Test a sink that overwrites by key. Override ``make_sink``, ``value`` and ``visible``."""
 
     refuses_late_tasks = True
-    """False: the target cannot compare versions, so that a task which was taken for dead may bring an old value back."""
+    """False: the target cannot compare versions, so a task that was assumed dead may bring an old value back."""
     seeds = 10
 
     def make_sink(self, directory: Path) -> Sink:

@@ -1,6 +1,8 @@
-"""The contracts of ``GenericWriteAheadSink`` and of ``CheckpointCommitter`` as suites: say how to make yours, and how to read.
+"""Test the contracts of ``GenericWriteAheadSink`` and ``CheckpointCommitter``: define how to make yours, and how to read::
 
-class TestMyCommitter(CheckpointCommitterContract): def make_committer(self, directory): return MyCommitter(...)
+class TestMyCommitter(CheckpointCommitterContract):
+    def make_committer(self, directory):
+        return MyCommitter(...)
 """
 
 from __future__ import annotations

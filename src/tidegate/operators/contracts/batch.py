@@ -19,13 +19,13 @@ from tidegate.base.errors import UserCodeError
 Column = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
 Rows = Sequence[Any]
-"""Records as Python objects. They are the user's, of any type."""
+"""Records as Python objects, of any type of the user's program."""
 Keys = list[Any]
 """Keys in the engine's form (``state/keys.py``)."""
 TimeList = list[Any]
-"""Event timestamps: ints, and None for a record without one."""
+"""Event timestamps: ints, and None for a record without a timestamp."""
 Times = TimeList | Int64s
-"""A column only where an assigner has made one, up to the loop that the records enter."""
+"""Times are a column only where an assigner has made one, up to the loop that the records enter."""
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 INT, FLOAT, BOOL, TEXT = "i", "f", "b", "O"
 """Types of columns: numpy's letters for kinds of data."""
@@ -207,7 +207,7 @@ class ColumnBatch(Batch):
 
 
 Given = Batch | tuple[Rows | ColumnBatch, list[int] | None]
-"""What a reader of a source may yield: a batch; or its records and, if the source knows them, their event timestamps."""
+"""What a source's reader may yield: a batch; or its records and, if the source knows them, their event timestamps."""
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tidegate.state.descriptors import StateDescriptor
 from tidegate.state.interfaces import AggregatingState, ListState, MapState, ReducingState, ValueState
 
 _arrived: dict[str, dict[str, str]] = {}
-"""Job id -> name -> path, of files that were brought to this host."""
+"""Job id -> name -> path, of files that were sent to this host."""
 
 
 def arrived(job_id: str, files: Mapping[str, str]) -> None:

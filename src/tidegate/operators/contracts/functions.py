@@ -121,7 +121,8 @@ class Hooks:
         self._function, self._where, self.context = function, where, context
         self._is_open = False
         self.listens = is_notified(function)
-        """Whether it wants to hear of checkpoints: then it is closed when it has heard of the last one."""
+        """Whether the function wants notifications of checkpoints: it is then closed after the notification of the last
+        one."""
 
     def open(self) -> None:
         """Open the function, unless it is open."""

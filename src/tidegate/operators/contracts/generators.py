@@ -25,7 +25,7 @@ class LiveGenerator(WatermarkOutput):
     def __init__(self, user: WatermarkGenerator, watermark: int, active_ms: int, idle: bool) -> None:
         self.user, self.watermark, self.active_ms, self.idle = user, watermark, active_ms, idle
         self.moved = False
-        """Something was put out since it was last looked at."""
+        """The generator has emitted something since the last look."""
 
     def emit_watermark(self, watermark: int) -> None:
         if not isinstance(watermark, int) or isinstance(watermark, bool) or not LOWEST <= watermark <= HIGHEST:

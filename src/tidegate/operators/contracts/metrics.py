@@ -17,7 +17,7 @@ from tidegate.metrics.metricbase import Counter, Distribution, Meter, MetricGrou
 log = logging.getLogger(__name__)
 
 Groups = tuple[tuple[str, str | None], ...]
-"""From the outside in: a name, or a variable with its value."""
+"""From the outermost group to the innermost: a name, or a variable with its value."""
 COUNTER, GAUGE, METER, DISTRIBUTION = "counter", "gauge", "meter", "distribution"
 
 

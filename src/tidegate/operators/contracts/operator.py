@@ -45,9 +45,9 @@ class EndOfInput(Enum):
 
     AHEAD = "ahead"
     NOW = "now"
-    """This round has reached it."""
+    """This round has reached the end."""
     PAST = "past"
-    """An earlier round has reached it: no timer fires any more, and functions that were closed stay closed."""
+    """An earlier round has reached the end: no timer fires any more, and closed functions stay closed."""
 
 
 @dataclass
@@ -60,7 +60,8 @@ class OperatorRound:
     clock: Callable[[], int]
     end_of_input: EndOfInput = EndOfInput.AHEAD
     holds_time: bool = False
-    """What comes is not in the order in which it was sent: an assigner of watermarks looks at it, and says nothing yet."""
+    """Records do not arrive in the order in which they were sent: an assigner of watermarks looks at them, and emits
+    nothing yet."""
 
     def now_ms(self) -> int:
         """Return processing time, never earlier than the time of the driver, which decided that a timer is due."""
@@ -90,25 +91,25 @@ class StreamOperator:
     it is here."""
 
     collects: ClassVar[bool] = False
-    """It takes whole batches (``take_batch``, ``settle``) and what it is handed in a loop is collected for it."""
+    """The operator takes whole batches (``take_batch``, ``settle``), and a loop collects its records."""
     emits_fresh: ClassVar[bool] = False
-    """What it emits is nobody else's: the first reader need not be given a copy."""
+    """No one else holds the emitted records: the first reader needs no copy."""
     follows_input: ClassVar[bool] = True
-    """Whether its output watermark depends on that of its input."""
+    """Whether the output watermark depends on the watermark of the input."""
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         self.node, self.setup, self.operator = node, setup, node.operator
         self.input_time = setup.input_time
         self.output_time = setup.input_time
-        """Event time downstream. An operator that makes event time, or that has to act before it advances, sets an ``EventTime``
-        of its own here."""
+        """Event time downstream. An operator that makes event time, or that has to act before event time advances, sets
+        its own ``EventTime`` here."""
         self.metrics = SubtaskMetrics(self.operator.name)
         self.tags = setup.tags and node.operator.spec.emits_tagged
         self.declined: str | None = None
-        """Why this round's snapshot may not become a part of a checkpoint; reset by ``restore``."""
+        """Why this round's snapshot must not become a part of a checkpoint; reset by ``restore``."""
         self.misfits: list[Misfits] = []
-        """Of its states, by key and of its own."""
-        self.hooks = [hooks for edge in node.edges for hooks in self._hooks_of(edge.partitioning, "behind")]
+        """Misfits of the operator's states, keyed and not keyed."""
+        self.hooks = [hooks for edge in node.edges for hooks in self._hooks_of(edge.partitioning, "after")]
 
     @property
     def id(self) -> int:

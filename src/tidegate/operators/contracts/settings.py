@@ -14,7 +14,7 @@ from tidegate.state.local_dir import local_name
 from tidegate.state.stores import DEFAULTS, StoreOptions
 
 NO_LEASE = 0
-"""Of subtasks outside of a job; tokens begin with 1."""
+"""The token of subtasks outside of a job; tokens begin with 1."""
 
 
 def _system_now_ms() -> int:
@@ -31,8 +31,8 @@ class Settings:
     more_roots: tuple[str, ...] = ()
     """Further directories for stores of keyed state, over which the subtasks of an operator are spread."""
     spool: str | None = None
-    """Where state files wait for their checkpoint, on the host that tasks and driver share; None: they are stored with their
-    round."""
+    """Where state files wait for their checkpoint, on the host that tasks and driver share; None: they are stored with
+    their round."""
     chunk_records: int = options.CHUNK_RECORDS.default
     state_backend: str = options.STATE_BACKEND.default
     stores: StoreOptions = DEFAULTS
@@ -47,21 +47,21 @@ class Settings:
     cached_files: dict[str, str] = field(default_factory=dict)
     """Name -> path where the program was started."""
     object_reuse: bool = options.OBJECT_REUSE.default
-    """Records are never copied: the program promises not to change what it has emitted or was handed."""
+    """Records are never copied: the program promises not to change records that it has emitted or received."""
     inline: bool = options.INLINE_FUNCTIONS.default
     """Small functions are written into the loop instead of called."""
     batch_mode: bool = False
-    """No watermark before the one at the end of input, where the timers of both kinds fire."""
+    """There is no watermark before the end of input, where the timers of both kinds fire."""
     watermark_interval_ms: int = options.AUTO_WATERMARK_INTERVAL.default
-    """How often generators of watermarks are asked while no record comes; 0: watermarks are emitted by ``on_event`` only."""
+    """How often generators of watermarks are called while no record comes; 0: only ``on_event`` emits watermarks."""
     lease: int = NO_LEASE
     """The token of the job attempt: it grows from attempt to attempt."""
     publishes_rounds: bool = False
-    """What sinks prepare is committed with its round, and not with a checkpoint (at-least-once)."""
+    """Prepared output of sinks is committed with its round, and not with a checkpoint (at-least-once)."""
     force_unaligned: bool = False
-    """Records that a partitioner of the user's has spread may wait in a checkpoint too."""
+    """Records that a user's partitioner has spread may wait in a checkpoint too."""
     replays: bool = False
-    """A round is run again to be looked at (``runtime/replay.py``): no sink is touched."""
+    """A round is run again for inspection (``runtime/replay.py``): no sink is touched."""
     now_ms: Callable[[], int] = _system_now_ms
 
     @property

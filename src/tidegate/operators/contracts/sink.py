@@ -53,21 +53,23 @@ class WriterContext:
     parallelism: int
     round: int
     checkpoint_id: int | None
-    """The checkpoint or savepoint whose barrier rides on this round, or None."""
+    """The checkpoint or savepoint whose barrier belongs to this round, or None."""
     attempt: str
     """Unique for each attempt of each task."""
     now_ms: int
-    """This task's time: never behind ``round_ms``."""
+    """This task's time: never earlier than ``round_ms``."""
     staging: str
     """Directory on checkpoint storage for files of this sink (``taskowned/<sink_id>``); create it before use."""
     lease: int = 0
-    """The token of the job attempt, which grows: what carries a smaller one than the committer's is of an attempt before it."""
+    """The token of the job attempt, which grows. Data with a token smaller than the committer's belongs to an earlier
+    attempt."""
     publishes: bool = False
-    """What this round prepares is committed as soon as the round is accepted (at-least-once), and the state the next writer is
-    restored with may be older than what is committed. A writer brings everything it has open to its end."""
+    """The output of this round is committed as soon as the round is accepted (at-least-once). The state with which the
+    next writer is restored may be older than the committed output. A writer finishes everything it has open."""
     savepoint: bool = False
-    """A savepoint rides on this round. What a writer has open should come to its end: a savepoint may be restored when the job has
-    long gone on, and whatever its writers went on with is another thing by then. Committables are, or are not, committed."""
+    """This round has a savepoint. A writer should finish everything it has open: a savepoint may be restored long after
+    the job has continued, and the things its writers continued with have changed by then. Committables are either
+    committed or not."""
     round_ms: int = 0
     """When the driver began the round, by its clock: the same in all subtasks."""
 
@@ -88,8 +90,8 @@ class CommitterContext:
     lease: int = 0
     """As in ``WriterContext``."""
     publishes: bool = False
-    """At-least-once: ``commit`` gets what a round has prepared, which is in no checkpoint. What was begun to be committed when a
-    crash came is committed by ``abort_lingering``, where an abort would do harm."""
+    """At-least-once: ``commit`` gets the prepared output of a round, which is in no checkpoint. If a crash interrupts a
+    commit, ``abort_lingering`` completes the commit, where an abort would do harm."""
 
 
 @dataclass(frozen=True)
@@ -166,14 +168,14 @@ class Sink(ABC):
     publication: Publication = Publication.CHECKPOINT
     guarantee: SinkGuarantee = SinkGuarantee.NONE
     to_raise: str = "write to a sink that commits with the checkpoint (FileSink, TwoPhaseCommitSinkFunction ...)"
-    """What a user could do about a job that promises less because of this sink."""
+    """What a user can do about a job that promises less because of this sink."""
     reads_records: bool = True
-    """False: nobody ever sees the records, so they need not be checked against the declared type of their stream."""
+    """False: no one ever sees the records, so they need not be checked against the declared type of their stream."""
     holds_back: str | None = None
-    """What makes records wait for later ones, if anything does: such a sink is refused where rounds are committed at once."""
+    """Why records wait for later ones, if they do: such a sink is refused where rounds are committed at once."""
     marks_checkpoints: bool = False
-    """True: ``prepare_commit`` is called with every barrier, also in a subtask that has had no records: the committables of rounds
-    before it then always meet the id of the checkpoint they are committed with."""
+    """True: ``prepare_commit`` is called with every barrier, also in a subtask without records. The committables of
+    earlier rounds then always meet the id of the checkpoint with which they are committed."""
     function: object = None
     """The user function, if the sink calls one. It may be a ``CheckpointedFunction``."""
     can_have_uid: bool = True

@@ -99,7 +99,7 @@ class SplitEnumerator(ABC):
         return False
 
     can_hold: bool = False
-    """Whether ``hold`` does something. Else of a source whose splits wait for others all wait, or none."""
+    """Whether ``hold`` has an effect. Otherwise either all splits of a source wait for others, or none."""
 
     def hold(self, splits: frozenset[str]) -> None:
         """Leave these splits out of ``plan`` until the next call: their event time is too far ahead of other splits."""
@@ -113,9 +113,9 @@ class SplitReader(ABC):
     another."""
 
     interleaves: bool = False
-    """Another split may be read before an iterator of ``read`` has ended. Then the splits of a round are read side by side: the
-    one whose event time is behind first, and without watermarks the one of which the smallest part is read. Else they are read
-    one after the other, and event time goes on when the last one is read."""
+    """Another split may be read before an iterator of ``read`` has ended. The splits of a round are then read side by
+    side: first the split with the lowest event time, and without watermarks the split of which the smallest part is
+    read. Otherwise they are read one after the other, and event time advances when the last one is read."""
 
     @abstractmethod
     def read(self, interval: SplitInterval) -> Iterator[Given]:
@@ -132,11 +132,11 @@ class SourceContext:
     """What a job gives its source on the driver."""
 
     directory: str
-    """On checkpoint storage, for files of this source (``taskowned/<uid hash>``); create it before use."""
+    """The directory on checkpoint storage for files of this source (``taskowned/<uid hash>``); create it before use."""
     lease: int
     """The token of the job attempt, which grows."""
     retained: int
-    """So many checkpoints are kept."""
+    """The number of checkpoints that are kept."""
 
 
 class Source(ABC):
@@ -146,21 +146,24 @@ class Source(ABC):
     can_replay: bool = True
     """False (socket): after a failure records are lost, the job's guarantee is at-most-once."""
     to_raise: str = "read from a source that can be read again (Kafka, files ...)"
-    """What a user could do about a job that promises less because of this source."""
+    """What a user can do about a job that promises less because of this source."""
     can_stop: bool = True
-    """False (socket): what it has taken from outside and not handed over yet is lost when it ends, so a job that reads it can be
-    cancelled and not be stopped."""
+    """False (socket): records that the source has taken from outside and not handed over yet are lost when it ends. So
+    a job that reads the source can be cancelled, but not stopped."""
     initial_limit: int = 50_000
     """Units of the first round; the planner adapts from there."""
     maximum_limit: int | None = None
-    """Units no round should exceed, if the source knows a reason."""
+    """Units that no round should exceed, if the source has a reason."""
     emits_tagged: bool = False
-    """Whether a value ``(OutputTag, record)`` goes to a side output. An assigner of timestamps does not see those."""
+    """Whether a value ``(OutputTag, record)`` goes to a side output. An assigner of timestamps does not see such
+    records."""
     gives_time: bool = True
-    """Whether a record may come with a timestamp. False where it is known that none does: what needs one is then refused early."""
+    """Whether a record may come with a timestamp. False where no record has one: operators that need timestamps are
+    then refused early."""
     splits_in_turn: bool = False
-    """A subtask reads its splits one after the other, each to its end (files), so a split counts for event time when it is begun.
-    False: all splits of a subtask go on at the same time (partitions of a queue), and the slowest decides."""
+    """A subtask reads its splits one after the other, each to its end (files), so a split counts for event time from
+    its start. False: all splits of a subtask advance at the same time (partitions of a queue), and the slowest decides.
+    """
 
     @abstractmethod
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:

@@ -132,7 +132,8 @@ def _is_time(value: Any) -> bool:
 
 
 BETWEEN = ""
-"""Instead of a split: the generator of the one that has ended last, or a new one, until the next split begins."""
+"""The key in place of a split: the generator of the split that has ended last, or a new one, until the next split
+begins."""
 
 
 class SplitWatermarks:
@@ -148,7 +149,7 @@ class SplitWatermarks:
         if not awaited:
             self.splits.pop(BETWEEN, None)
         self.waiting: Collection[str] = ()
-        """Splits of which records wait to be processed: they are not idle, however long that takes."""
+        """Splits with records that wait to be processed: they are not idle, however long the records wait."""
 
     def start(self, split: str, now_ms: int) -> None:
         if split not in self.splits:

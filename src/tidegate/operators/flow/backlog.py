@@ -21,16 +21,17 @@ from tidegate.state.key_groups import encode_and_group
 from tidegate.state.refs import KeyGroupRange, StateFile
 
 MOST_FILES = 16
-"""Of a log, before what is left of it is written anew."""
+"""Files of a log, before the rest of the log is written again."""
 MOST_BYTES = 64 << 20
-"""Of a file, about: it is read as a whole."""
+"""Approximate size of a file: a file is read as a whole."""
 MOST_LOADED = 16
 """Files whose rows are in memory."""
 
 
 GRACE_MS = 50
-"""A subtask works at least so long. Stages run one after the other, so those after a slow operator may begin past the deadline:
-mostly this is enough for all they get. And whatever clocks say, every round makes progress."""
+"""The minimum time that a subtask works. Stages run one after the other, so stages after a slow operator may begin
+after the deadline: mostly this time is enough for all their input. And whatever clocks say, every round makes progress.
+"""
 
 _FIRST, _MOST = 8, 1 << 20
 _SHORT_MS, _LONG_MS = 50, 200
@@ -79,7 +80,7 @@ class LogReader:
     def __init__(self, log: InFlightLog, load: Callable[[StateFile], list[KeptRow]]) -> None:
         self.log, self._load = log, load
         self.waits = True
-        """Not all of it is through: a log that was stored is never empty."""
+        """The log is not finished: a stored log is never empty."""
         self._files, self._number, self.taken = log.files, log.first, log.taken
         self._records, self._bytes, self.watermark = log.records, log.bytes, log.watermark
 

@@ -195,7 +195,7 @@ class ChannelFeed:
 
 
 _MOST_OPEN = 64
-"""Splits that are read side by side: each may hold a file or a connection."""
+"""The number of splits that are read side by side: each may hold a file or a connection."""
 
 
 class SplitFeed:
@@ -302,7 +302,7 @@ class _OpenSplit:
         self.split, self._intervals = split, intervals
         self.watermark = MIN_WATERMARK
         self.part = 0.0
-        """The share of the round's records of the split that are read, about."""
+        """The approximate share of the round's records of the split that are read."""
         self._unit = 1 / max(1, sum(interval.units for interval in intervals))
         self._batches: Iterator[Batch] | None = None
 

@@ -40,7 +40,7 @@ class ChannelSide:
     """The key groups of the subtask, if records come with keys."""
     max_parallelism: int
     moves_time: bool
-    """The chain makes watermarks of records, in the order in which they are taken."""
+    """The chain makes watermarks from records, in the order in which they are taken."""
 
     @classmethod
     def of(cls, chain: Chain, index: int, senders: dict[int, int], *, forced: bool) -> ChannelSide:
@@ -62,8 +62,9 @@ class ChannelSide:
 
 
 _MOST_HELD = 256 << 20
-"""Bytes of chunks that wait for their turn. Beyond this size chunks are taken as they come. The watermark, which is that of the
-slowest channel, makes no record late by that; only where channels are ``even`` an assigner may see one far ahead of the others."""
+"""Bytes of chunks that wait for their turn. Beyond this size chunks are taken as they come. This makes no record late,
+because the watermark is that of the slowest channel. Only where channels are ``even``, an assigner may see one channel
+far ahead of the others."""
 
 
 class ChannelInput:
@@ -150,7 +151,7 @@ class ChannelInput:
 _Mark = tuple[int, int]
 """A watermark, and where channels are even the number of chunks taken."""
 _CLOSED: _Mark = (MAX_WATERMARK + 1, 0)
-"""Of a channel whose barrier is taken: no other one waits for it."""
+"""The mark of a channel whose barrier is taken: no other channel waits for it."""
 
 
 class _Turns:
@@ -161,10 +162,10 @@ class _Turns:
         self._marks: dict[Channel, _Mark] = {channel: (watermark, 0) for channel, watermark in watermarks.items()}
         self._waiting: dict[Channel, deque[Row]] = {channel: deque() for channel in watermarks}
         self._open = [(mark, channel) for channel, mark in self._marks.items()]
-        """A heap; an entry whose mark is not that of its channel any more is passed over."""
+        """A heap; an entry whose mark is no longer that of its channel is skipped."""
         heapq.heapify(self._open)
         self._at_hand: list[tuple[_Mark, Channel]] = []
-        """A heap of the channels of which rows are waiting."""
+        """A heap of the channels with waiting rows."""
         self._held_bytes = 0
 
     def add(self, channel: Channel, row: Row) -> None:

@@ -196,7 +196,7 @@ def _own_rows(rows: Iterator[Row], level: int, relayed: list[Row]) -> Iterator[R
 
 
 _jobs: dict[str, Job] = {}
-"""By attempt, the one used last at the end."""
+"""By attempt, the most recently used last."""
 _KEPT_JOBS = 8
 
 

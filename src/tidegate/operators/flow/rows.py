@@ -93,17 +93,17 @@ class TaskPlan:
     compact: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The run of an operator's state files to merge."""
     whole: bool = False
-    """They must be merged: the snapshot may refer to no file of an earlier round."""
+    """The files must be merged: the snapshot must not refer to files of an earlier round."""
     replaced: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Paths of files that merges have lately taken out of an operator's list."""
+    """Paths of files that merges have recently removed from an operator's list."""
     intervals: list[SplitInterval] = field(default_factory=list)
     source_finished: bool = False
     source_held: bool = False
-    """The source was not asked for more: that nothing comes says nothing about its splits."""
+    """The source was not asked for more: a lack of records says nothing about its splits."""
     source_awaited: bool = False
     """The subtask gets another split when it has none."""
     run: TaskRun = FIRST_RUN
-    """Told by the engine where the task runs; the driver's plan does not know it."""
+    """Set by the engine where the task runs; the driver's plan does not know it."""
 
 
 @dataclass
@@ -123,7 +123,7 @@ class Ack:
     error: Exception | None = None
     declined: str | None = None
     snapshots: dict[int, OperatorSnapshot] = field(default_factory=dict)
-    """Each operator of the chain as it is now; the driver takes them over as they are if it accepts the round."""
+    """The present state of each operator of the chain; the driver takes it over unchanged if it accepts the round."""
     committables: dict[int, list[Any]] = field(default_factory=dict)
     wake_up_ms: int | None = None
     records_in: int = 0
@@ -134,11 +134,11 @@ class Ack:
     snapshot_seconds: dict[int, float] = field(default_factory=dict)
     """Per operator how long its snapshot, or its pre-commit, took."""
     in_flight_bytes: int = 0
-    """What the snapshot holds of records that were on their way."""
+    """The in-flight records that the snapshot holds."""
     in_flight_records: int = 0
     rebuilds: int = 0
     """Local stores that were built from all their files."""
     metrics: dict[int, list[Change]] = field(default_factory=dict)
-    """Per operator what its functions have measured in the round; only those that have."""
+    """Per operator the measurements of its functions in the round; only operators with measurements."""
     misfits: dict[int, list[str]] = field(default_factory=dict)
-    """Of a rehearsal: per operator which states are declared otherwise than they are stored."""
+    """Result of a rehearsal: per operator the states that are declared otherwise than they are stored."""

@@ -45,7 +45,7 @@ class FunctionOperator(StreamOperator):
     """
 
     windows = ""
-    """Of its state: see ``KeyedPart``."""
+    """The kind of windows in the operator's state: see ``KeyedPart``."""
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)

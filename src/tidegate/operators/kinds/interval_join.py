@@ -29,16 +29,18 @@ from tidegate.state.snapshot import OperatorSnapshot, Part
 
 LEFT, RIGHT = SIDES = 0, 1
 MOST_BUFFERED = 1_000_000
-"""Records of finished rounds that stay in memory, roughly. More are read from the state when their key comes again."""
+"""Approximate number of records of finished rounds that stay in memory. More are read from the state when their key
+comes again."""
 MANY_READ = 256
-"""Keys of a round that were looked for in the state: from then on it is worth knowing all that are there."""
+"""Number of keys of a round that were looked up in the state: from then on a list of all keys in the state pays off."""
 MOST_LISTED = 100_000
-"""Keys with something in the state, of which a list is made."""
+"""The greatest number of keys in the state for which a list is made."""
 _STEPS = 8
-"""Records go within this part of the time they stay, not at the millisecond: then those of many keys go together."""
+"""Records are dropped within this part of the time they stay, not at the millisecond: then records of many keys are
+dropped together."""
 
 Found = tuple[list[int], list[UserValue]]
-"""Times and records of the other side that belong to a record."""
+"""Times and records of the partners of a record, on the other side."""
 NONE_FOUND: tuple[()] = ()
 
 
@@ -128,10 +130,10 @@ class IntervalJoinOperator(FunctionOperator):
         self._late = (spec.left_late, spec.right_late)
         self._step = max(1, sum(self._stay) // _STEPS)
         self._due: dict[int, list[UserValue]] = {}
-        """Number of the step -> the slots to look at when it is over. The numbers are in ``_steps``, a heap."""
+        """Number of the step -> the slots to look at when the step has ended. The numbers are in ``_steps``, a heap."""
         self._steps: list[int] = []
         self._listed: set[UserValue] | None = None
-        """All slots that may have something in the state and not in ``_waiting``. None: not known."""
+        """All slots that may have entries in the state and not in ``_waiting``. None: not known."""
         self._read = 0
 
     # -- the loop ----------------------------------------------------------------------------------------------------

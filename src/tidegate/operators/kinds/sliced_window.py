@@ -39,9 +39,9 @@ from tidegate.state.slices import SliceCells, SliceStateDescriptor
 from tidegate.state.snapshot import ListPart, OperatorSnapshot, Part, Redistribution
 
 SLICES = "slices"
-"""The part with the starts of the slices that have something in them."""
+"""The part with the starts of the slices that have contents."""
 FIRED = "fired"
-"""The part with key groups, first and last, and the watermark that their windows have fired up to."""
+"""The part with key groups, first and last, and the watermark up to which their windows have fired."""
 _FIRE, _CLEAN_UP = 0, 1
 _SERIALIZER = TimeWindowSerializer()
 
@@ -71,17 +71,17 @@ class SlicedWindowOperator(FunctionOperator):
         self.watermark = MIN_WATERMARK
         self._stored: set[int] = set()
         self._open: set[int] = set()
-        """Starts of slices that may have something in them; ``_stored``: in the files."""
+        """Starts of slices that may have contents; ``_stored``: in the files."""
         self._due: list[tuple[int, int, int]] = []
-        """A heap: when a window is to be fired or cleaned up, which of the two, its start."""
+        """A heap: when a window has to be fired or cleaned up, which of the two, its start."""
         self._windows: set[int] = set()
         """Starts of the windows in the heap."""
         self._ahead: list[tuple[KeyGroupRange, int]] = []
-        """Key groups of former subtasks whose windows have fired beyond ``watermark``. Subtasks of an unaligned checkpoint are not
-        at the same event time, and behind a rescale the one that was furthest behind counts."""
+        """Key groups of former subtasks whose windows have fired beyond ``watermark``. Subtasks of an unaligned
+        checkpoint are not at the same event time, and after a rescale the slowest subtask counts."""
         self._groups: dict[Group, dict[UserValue, UserValue]] = {}
-        """What groups of slices come to, by key. They are made when a window that has them whole fires: from then on only records
-        behind the watermark can change them."""
+        """Results of groups of slices, by key. A result is made when a window that contains the whole group fires: from
+        then on only records older than the watermark can change it."""
 
     def processing_time(self) -> int:
         return self._keys.time

@@ -33,9 +33,10 @@ from tidegate.state.key_types import key_identity
 from tidegate.state.keys import visible
 
 _MOST_NESTED = 40
-"""Operators after each other in one loop. Further ones are a loop of their own: the text is written by recursion."""
+"""The greatest number of consecutive operators in one loop. Further operators have a loop of their own: the text is
+written by recursion."""
 _DEEPEST = 12
-"""Levels of indentation. What comes deeper is a loop of its own: Python allows 20 blocks inside each other."""
+"""The greatest number of indentation levels. Deeper code has a loop of its own: Python allows 20 nested blocks."""
 
 
 class ChainParts(rewrite.Bindings, Protocol):
@@ -146,7 +147,7 @@ class LoopSource:
         self.timed = variant.timed
         self.scope: dict[str, Any] | None = None
         self._used: set[str] = set()
-        """Of a record that comes as columns, the variables of fields that stand in the lines."""
+        """The variables of fields that the lines use, of a record that comes as columns."""
         self._once: list[str] = []
         self._lines: list[str] = []
         self._owners: list[Owner | None] = []

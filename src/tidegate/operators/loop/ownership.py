@@ -75,4 +75,4 @@ _PARTS: dict[type, Callable[[UserValue], Iterable[UserValue]]] = {
     bytearray: lambda value: (),
     Row: iter,
 }
-"""What may change inside of a container. Members of sets and keys of dicts cannot: they are hashed."""
+"""Parts of a container that may change. Members of sets and keys of dicts cannot: they are hashed."""

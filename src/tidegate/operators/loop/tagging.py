@@ -37,12 +37,13 @@ _CANNOT = {
     "pyspark",
     _PACKAGE,
 }
-"""Packages whose functions emit no tags of their own accord. Ours are wrappers around what is looked at itself."""
+"""Packages whose functions emit no tags by themselves. Functions of Tidegate wrap functions that are checked
+themselves."""
 _BY_NAME = {"import_module", "__import__"}
-"""What loads a module whose name need not stand anywhere."""
+"""Functions that load a module whose name need not appear anywhere."""
 _MOST_MODULES = 100
 _LARGEST = 1 << 18
-"""Of a pickle: to look through a larger one takes longer than to look for tags saves."""
+"""The largest pickle that is checked: to check a larger pickle takes longer than the result saves."""
 _IMPORTS = dis.opmap["IMPORT_NAME"]
 
 

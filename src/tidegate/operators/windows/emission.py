@@ -10,7 +10,7 @@ from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.loop.ownership import own
 
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
-"""The metric, by Flink's name: records too late for all their windows, and no side output asks for them."""
+"""The metric, by Flink's name: records that are too late for all their windows, without a side output for them."""
 _BATCH = 4096
 """Records that are handed on together."""
 

@@ -15,7 +15,8 @@ from tidegate.state.descriptors import ValueStateDescriptor
 MERGING_SET = ValueStateDescriptor("merging-window-set", None)
 
 OnMerge = Callable[[Window, list[Window], bytes, list[bytes]], None]
-"""(the new window, those that became it, where its contents are, where else contents lie that belong to it)"""
+"""(the new window, the windows that became it, the namespace of its contents, other namespaces with contents that
+belong to it)"""
 
 
 Stored = list[tuple[bytes, bytes]]

@@ -28,7 +28,7 @@ from tidegate.state.descriptors import (
 )
 
 CONTENTS = "window-contents"
-"""The state with what is in a window."""
+"""The state with the contents of a window."""
 
 
 class Buffered:
@@ -141,7 +141,7 @@ class Shape(Enum):
     """Name how a window function is called."""
 
     NONE = "none"
-    """There is none: what is in the window is emitted."""
+    """There is no function: the contents of the window are emitted."""
     APPLY = "apply"
     """``apply(key, window, records)``"""
     PROCESS = "process"

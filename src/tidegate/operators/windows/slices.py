@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _FEW = 16
-"""Starts in a window, up to which groups are not worth it."""
+"""The number of starts in a window up to which groups do not pay off."""
 
 
 class Slice(NamedTuple):

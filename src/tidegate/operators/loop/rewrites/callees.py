@@ -63,7 +63,7 @@ _MODULES = (
     *(math, operator, os.path, random, re, statistics, string, struct, time, unicodedata, uuid, zlib),
 )
 _DEPRECATED = ("utcnow", "utcfromtimestamp")
-"""They warn, and a warning names the file and line of the caller."""
+"""Names that warn: a warning names the file and line of the caller."""
 _TYPES = (
     *(str, bytes, bytearray, int, float, complex, bool, list, tuple, dict, set, frozenset, range, re.Pattern, re.Match),
     *(datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone, decimal.Decimal),
@@ -80,7 +80,7 @@ _OURS = {
 _METHODS = {name for kind in (*_TYPES, Row) for name in dir(kind) if not name.startswith("_")} | _OURS
 _METHODS -= set(_DEPRECATED)
 _READABLE = {"__class__", "__name__", "__qualname__", "__module__", "__doc__"}
-"""Attributes with underscores that say nothing of frames."""
+"""Attributes with underscores that reveal nothing about frames."""
 _MISSING = object()
 
 

@@ -33,9 +33,9 @@ from tidegate.operators.loop.rewrites.fields import Field, Inexact, Ints, Value,
 from tidegate.operators.loop.rewrites.rewrite import Bindings, OfColumn, Place, Prepared, Refused, Rewrite, WholeBatch
 
 LEAST = 64
-"""Records of a batch that is worth the calls. A trickle goes through the loop."""
+"""The least number of records in a batch that is worth the calls. Smaller batches go through the loop."""
 _PATIENCE = 16
-"""Batches in a row that turned out not to be for columns, after which none is tried."""
+"""The number of consecutive batches that could not be evaluated on columns, after which no batch is tried."""
 
 
 class Columns(Rewrite):

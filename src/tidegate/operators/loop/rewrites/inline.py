@@ -22,7 +22,8 @@ from tidegate.operators.loop.rewrites.rewrite import Call, Emit, LoopText, Refus
 from tidegate.state.keyed import ImmutableValueState
 
 _LONGEST = 400
-"""Lines behind which generators are called: a chain of generators with two yields each would double with every one."""
+"""The number of lines after which generators are called: a chain of generators with two yields each would double with
+every one."""
 
 Line = Callable[[int, str, ast.AST], None]
 """Depth, text, the user's statement it comes from."""

@@ -15,16 +15,16 @@ from tidegate.operators.loop.rewrites.bodies import Body, changed_elsewhere, com
 from tidegate.operators.loop.rewrites.rewrite import Refused
 
 RESERVED = "tg_"
-"""How the names of the generated code begin, and no name of an inlined body."""
+"""The prefix of all names of the generated code; no name of an inlined body has it."""
 _MOST_NODES, _MOST_YIELDS, _MOST_BLOCKS = 300, 3, 6
-"""The code behind a yield is repeated at every yield; and Python allows 20 blocks inside each other, of a loop and its bodies."""
+"""The code after a yield is repeated at every yield; and Python allows 20 nested blocks, of a loop and its bodies."""
 _FORBIDDEN = {
     ast.Lambda: "makes a lambda",
     ast.GeneratorExp: "makes a generator",
     ast.NamedExpr: "sets a variable inside an expression",
     ast.Await: "awaits",
 }
-"""They outlive the record with the variables they see, or bind names in the middle of an expression."""
+"""These expressions outlive the record with the variables they see, or bind names in the middle of an expression."""
 
 
 def check(body: Body) -> None:

@@ -24,11 +24,11 @@ _AS_THEIR_ARGUMENTS = {
     *("round", "set", "sorted", "sum", "tuple", "zip"),
 }
 _Assignment = tuple[str, ast.expr | None]
-"""A variable and what it is set to; None: something of which nothing is known."""
+"""A variable and its new value; None: an unknown value."""
 
 
 _LAST_FIRST = sys.version_info >= (3, 14)
-"""In which order a frame lets go of its variables when it ends."""
+"""The order in which a frame releases its variables when it ends."""
 
 
 def lingering(body: Body, states: Collection[str], fields: Collection[str]) -> list[str]:

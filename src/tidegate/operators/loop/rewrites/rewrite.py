@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from tidegate.operators.contracts.batch import Batch, Int64s
 
 Emit = Callable[[str, int], None]
-"""Writes what happens with an output: the variable it is in, the depth."""
+"""Writes the code for an output: the output's variable, the depth."""
 WholeBatch = Callable[["Batch"], bool]
-"""Processes a batch. False: nothing has happened, the loop does it."""
+"""Processes a batch. False: nothing has happened, and the loop processes the batch."""
 OfColumn = Callable[["Batch", int], "Int64s | None"]
-"""What a function of a record and a number gives for all records of a batch. None: nothing has happened, call it for each."""
+"""The results of a function of a record and a number, for all records of a batch. None: nothing has happened; call the
+function for each record."""
 
 
 _TOOLS = 6
-"""Places for tools that ``sys.monitoring`` has."""
+"""The places for tools in ``sys.monitoring``."""
 
 
 class Refused(Exception):
@@ -71,7 +72,7 @@ class LoopText(Protocol):
     """Build the text of a loop. All its own names begin with ``tg_``."""
 
     scope: dict[str, Any] | None
-    """The module in which the loop looks up names that it does not bind. None: nobody has asked for one."""
+    """The module in which the loop looks up names that it does not bind. None: no rewrite has asked for one."""
 
     def __len__(self) -> int:
         """Return the number of lines so far."""

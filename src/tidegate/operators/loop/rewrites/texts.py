@@ -16,7 +16,7 @@ from tidegate.operators.contracts.batch import Column, text_column
 from tidegate.operators.loop.rewrites.fields import Field, Inexact, Ints, Texts, Value
 
 _WIDEST = 1 << 15
-"""Ints of a range whose texts are kept."""
+"""The greatest range of ints whose texts are kept."""
 _USES = 4
 """Batches with the same range before its texts are made."""
 _MOST_TABLES = 8
@@ -30,9 +30,9 @@ class Hole(NamedTuple):
 
 
 _Template = tuple[str | tuple[str], ...]
-"""Texts as they stand there, and of each hole its format in a tuple."""
+"""The literal texts, and for each hole its format in a tuple."""
 _tables: dict[tuple[_Template, int, int], int | Column] = {}
-"""The texts of a range; before there are any, how often it was seen."""
+"""The texts of a range; before they are made, how often the range was seen."""
 
 
 def text_of(pieces: Sequence[str | Hole]) -> Texts:
