@@ -31,5 +31,5 @@ def _untimed(t: Transformation, program: Program) -> ProgramError:
         f"'{t.name}' uses event time, but its records have no timestamps",
         where=f"operator '{t.name}'" + (f", {t.place}" if t.place else ""),
         found=f"records of {sources} have none (Long.MIN_VALUE timestamp in Flink), and no operator on the path assigns any",
-        cure="call assign_timestamps_and_watermarks(...) with a timestamp assigner before this operator, or use processing time",
+        cure="call assign_timestamps_and_watermarks(...) with a timestamp assigner before, or use processing time",
     )

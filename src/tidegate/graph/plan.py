@@ -30,8 +30,8 @@ SpecOf = TypeVar("SpecOf", bound=OperatorSpec, covariant=True)
 
 @dataclass(frozen=True)
 class OperatorOf(Generic[SpecOf]):
-    """One operator with everything resolved, and with a spec of a known type. ``keyed`` says how its input is keyed, or is None; of
-    several inputs the first keyed one counts. ``output_type`` is the declared type, or None."""
+    """Describe one operator with everything resolved, and with a spec of a known type. ``keyed`` says how its input is
+    keyed, or is None; of several inputs the first keyed one counts. ``output_type`` is the declared type, or None."""
 
     id: int
     name: str
@@ -49,8 +49,9 @@ class OperatorOf(Generic[SpecOf]):
 
     @property
     def label(self) -> str:
-        """A text for people: ``KafkaSink 'orders-out'``. For a source or a sink: the connector, with the name or the uid that the
-        program gave, or with the line that added the operator. A label is no key: it may change with the program."""
+        """Return a text for people: ``KafkaSink 'orders-out'``. For a source or a sink: the connector, with the name or
+        the uid that the program gave, or with the line that added the operator. A label is no key: it may change with
+        the program."""
         connector = self.spec.connector
         if connector is None:
             return self.name
@@ -82,9 +83,9 @@ def _with_spec(operator: Operator, pickled_spec: bytes) -> Operator:
 
 @dataclass(frozen=True)
 class Edge:
-    """Records of the operator ``source`` (an id) that leave their chain for another one: those of its side output ``tag``, or
-    of its main output. ``record_type`` is the declared type, or None. ``input`` is the number of the target's input. ``name`` is
-    the same in every run of the program."""
+    """Describe the records of the operator ``source`` (an id) that leave their chain for another chain: those of its
+    side output ``tag``, or of its main output. ``record_type`` is the declared type, or None. ``input`` is the number
+    of the target's input. ``name`` is the same in every run of the program."""
 
     id: int
     source: int
@@ -98,7 +99,8 @@ class Edge:
 
 @dataclass(frozen=True)
 class ChainNode:
-    """An operator inside a chain with the readers of its outputs: nodes that are chained to it, and edges that leave the chain."""
+    """Hold an operator inside a chain with the readers of its outputs: nodes that are chained to it, and edges that
+    leave the chain."""
 
     operator: Operator
     children: tuple[tuple[str | None, ChainNode], ...]
@@ -111,8 +113,8 @@ class ChainNode:
         return f"operator '{operator.name}'" + (f", added at {operator.place}" if operator.place else "")
 
     def walk(self) -> Iterator[ChainNode]:
-        """Yield this node and all nodes downstream, every node before its readers. A chain may be longer than Python's recursion
-        limit."""
+        """Yield this node and all nodes downstream, every node before its readers. A chain may be longer than Python's
+        recursion limit."""
         waiting = [self]
         while waiting:
             node = waiting.pop()
@@ -180,8 +182,8 @@ class Chain:
 
 @dataclass(frozen=True)
 class JobGraph:
-    """The whole job. ``chain_of`` maps operator ids to chain ids. ``operators/contracts/specs.py`` gives its sources and sinks
-    with their types."""
+    """Hold the whole job. ``chain_of`` maps operator ids to chain ids. ``operators/contracts/specs.py`` gives its
+    sources and sinks with their types."""
 
     name: str
     chains: tuple[Chain, ...]
@@ -207,8 +209,9 @@ def build(
     restored_max: Mapping[str, int],
     heads: Collection[str] = (),
 ) -> JobGraph:
-    """Build the graph of a program. ``restored_max`` is the maximum parallelism per uid hash that a checkpoint has; it applies
-    where the program sets none. ``heads`` are uid hashes of operators that must start a chain, because records wait before them."""
+    """Build the graph of a program. ``restored_max`` is the maximum parallelism per uid hash that a checkpoint has; it
+    applies where the program sets none. ``heads`` are uid hashes of operators that must start a chain, because records
+    wait before them."""
     if not program.transformations:
         raise ProgramError("A job needs at least one operator", cure="add a source and a sink before calling execute()")
     refuse_untimed(program)
@@ -277,8 +280,8 @@ def _check_parallelism(t: Transformation, parallelism: int, limit: int) -> None:
             "The parallelism of an operator must lie between 1 and its maximum parallelism",
             where=f"operator '{t.name}'",
             found=f"parallelism {parallelism}, maximum {limit}",
-            cure="lower the parallelism, or raise the maximum with set_max_parallelism() / pipeline.max-parallelism (before the"
-            " first start: state is bound to the maximum)",
+            cure="lower the parallelism, or raise the maximum with set_max_parallelism() or pipeline.max-parallelism (before"
+            " the first start: state is bound to the maximum)",
         )
 
 
@@ -355,7 +358,8 @@ def _assemble(
 
 
 def _nodes(operators: Mapping[int, Operator], chained: Mapping[int, Input], edges: list[Edge]) -> dict[int, ChainNode]:
-    """Return the node of every operator, with its readers in the chain. Ids grow along the inputs, so readers are made first."""
+    """Return the node of every operator, with its readers in the chain. Ids grow along the inputs, so readers are made
+    first."""
     nodes: dict[int, ChainNode] = {}
     children: dict[int, list[tuple[str | None, int]]] = {}
     leaving: dict[int, list[Edge]] = {}

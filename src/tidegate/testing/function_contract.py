@@ -1,4 +1,6 @@
-"""Test the contract of a plain ``SinkFunction``: at least once. Define how to make the function, and how to read::
+"""Test the contract of a plain ``SinkFunction``: at least once.
+
+Subclass the suite, and define how to make the function, and how to read its output::
 
 class TestMyFunction(SinkFunctionContract):
     def make_function(self, directory):

@@ -1,4 +1,6 @@
-"""Test the contract of committing sinks: subclass ``SinkContract`` in a test module, define how to make and read the sink::
+"""Test the contract of committing sinks.
+
+Subclass ``SinkContract`` in a test module, and define how to make the sink, and how to read its output::
 
 class TestMySink(SinkContract):
     def make_sink(self, directory):

@@ -1,4 +1,6 @@
-"""Test the contract of sources: subclass ``SourceContract`` in a test module, define how to make a source, run pytest::
+"""Test the contract of sources.
+
+Subclass ``SourceContract`` in a test module, define how to make a source, and run pytest::
 
 class TestMySource(SourceContract):
     def make_source(self, directory):

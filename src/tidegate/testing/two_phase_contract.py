@@ -1,4 +1,6 @@
-"""Test the contract of ``TwoPhaseCommitSinkFunction``: define how to make the function, and how to read its output::
+"""Test the contract of ``TwoPhaseCommitSinkFunction``.
+
+Subclass the suite, and define how to make the function, and how to read its output::
 
 class TestMyFunction(TwoPhaseCommitContract):
     def make_function(self, directory):

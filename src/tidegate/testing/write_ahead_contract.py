@@ -1,4 +1,6 @@
-"""Test the contracts of ``GenericWriteAheadSink`` and ``CheckpointCommitter``: define how to make yours, and how to read::
+"""Test the contracts of ``GenericWriteAheadSink`` and ``CheckpointCommitter``.
+
+Subclass a suite, and define how to make your object, and how to read its output::
 
 class TestMyCommitter(CheckpointCommitterContract):
     def make_committer(self, directory):

@@ -160,7 +160,7 @@ class AsyncInvoked(Protocol):
 
 
 class RetryPredicate(Protocol):
-    """When a retry strategy wants another call; None: never."""
+    """Say when a retry strategy wants another call; None: never."""
 
     def result_predicate(self) -> Callable[[UserValue], bool] | None: ...
 
@@ -168,7 +168,7 @@ class RetryPredicate(Protocol):
 
 
 class RetryRules(Protocol):
-    """What the engine asks of a retry strategy."""
+    """Give what the engine asks of a retry strategy."""
 
     def can_retry(self, current_attempts: int) -> bool: ...
 

@@ -23,7 +23,7 @@ from tidegate.base.user_code import UserValue
 
 
 class Publication(Enum):
-    """When the committables of a round are handed to the committer. At-least-once mode uses ROUND for all sinks."""
+    """Say when the committables of a round are handed to the committer. At-least-once mode uses ROUND for all sinks."""
 
     CHECKPOINT = "checkpoint"
     """When the checkpoint is complete (exactly-once); without checkpointing, at the end of the job."""
@@ -34,7 +34,7 @@ class Publication(Enum):
 
 
 class SinkGuarantee(Enum):
-    """What a sink adds to the job's end-to-end guarantee (SPEC E9)."""
+    """Say what a sink adds to the job's end-to-end guarantee (SPEC E9)."""
 
     BEST_EFFORT = "best effort"
     """Output may be lost even without a failure of the job."""
@@ -96,7 +96,7 @@ class CommitterContext:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The result of ``prepare_commit``: ``committables`` to commit, ``state`` for the next round's writers."""
+    """Hold the result of ``prepare_commit``: ``committables`` to commit, ``state`` for the next round's writers."""
 
     committables: list[Any] = field(default_factory=list)
     state: list[Any] = field(default_factory=list)
@@ -163,7 +163,8 @@ class GlobalCommitter(ABC):
 
 
 class Sink(ABC):
-    """The argument of ``DataStream.sink_to``. Pickled once to the executors."""
+    """Write the records of a stream to the outside: the argument of ``DataStream.sink_to``. Pickled once to the
+    executors."""
 
     publication: Publication = Publication.CHECKPOINT
     guarantee: SinkGuarantee = SinkGuarantee.NONE

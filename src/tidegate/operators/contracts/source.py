@@ -129,7 +129,7 @@ class SplitReader(ABC):
 
 @dataclass(frozen=True)
 class SourceContext:
-    """What a job gives its source on the driver."""
+    """Hold what a job gives its source on the driver."""
 
     directory: str
     """The directory on checkpoint storage for files of this source (``taskowned/<uid hash>``); create it before use."""
@@ -140,7 +140,7 @@ class SourceContext:
 
 
 class Source(ABC):
-    """The argument of ``env.from_source``. Pickled once to the executors."""
+    """Read records from the outside: the argument of ``env.from_source``. Pickled once to the executors."""
 
     boundedness: Boundedness = Boundedness.BOUNDED
     can_replay: bool = True

@@ -99,7 +99,7 @@ class Strategy:
             "A timestamp assigner must return the record's event time in milliseconds, an int of 64 bits",
             where=f"timestamp assigner of operator '{self.operator}'{place}",
             found=f"{reprlib_repr(times[wrong])} of type {type(times[wrong]).__name__}; record {reprlib_repr(record)}",
-            cure="return an int for every record, for example int(seconds * 1000), or filter records without a time before",
+            cure="return an int for every record, for example int(seconds * 1000), or filter other records before",
         )
 
     def watermark(self, generator: Any) -> int:

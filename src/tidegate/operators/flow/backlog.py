@@ -243,7 +243,8 @@ class ChannelBacklog(_Backlog):
         return min(other.watermark for other in self.readers if other.waits or other.log.turn == reader.log.turn)
 
     def begin(self, channel: str, payload: Payload, before: int, watermark: int, taken: int) -> None:
-        """Store a chunk of which ``taken`` records were processed; nothing waits yet. ``before``: event time before the chunk."""
+        """Store a chunk of which ``taken`` records were processed; nothing waits yet. ``before``: event time before the
+        chunk."""
         self._taken = taken
         self.reach(before)
         self.keep(channel, payload, watermark)

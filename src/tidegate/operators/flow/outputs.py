@@ -155,7 +155,8 @@ class EdgeOutput:
             source.line(depth, f"{add_time}(tg_t)", owner)
 
     def expect(self, timed: bool) -> None:
-        """Prepare for records with timestamps, or without: a chunk has timestamps for all of its records or for none."""
+        """Prepare for records with timestamps, or without: a chunk has timestamps for all of its records or for
+        none."""
         if timed is not self._timed:
             self.flush(self._watermark, everything=True)
             self._timed = timed

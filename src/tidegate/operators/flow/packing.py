@@ -194,7 +194,8 @@ _unpack_texts: Callable[[bytes], list[str]] = msgspec.msgpack.Decoder(list[str])
 
 
 def pack_columns(columns: Sequence[Column], width: int) -> bytes:
-    """Pack the columns of a batch: the mark, the version, the width, a code for each column, the number of records, the columns."""
+    """Pack the columns of a batch: the mark, the version, the width, a code for each column, the number of records, the
+    columns."""
     codes, packed = zip(*map(_packed, columns), strict=True)
     return b"".join((bytes((COLUMNS, _VERSION, width, *codes)), len(columns[0]).to_bytes(4, "little"), *packed))
 

@@ -110,6 +110,6 @@ def check_offset(assigner: str, offset: int, limit: int, what: str) -> int:
         raise ProgramError(
             f"{assigner} parameters must satisfy abs(offset) < {what}",
             found=f"offset {offset} ms, {what} {limit} ms",
-            cure=f"use the remainder of the offset and the {what}, which gives the same windows; the offset may be negative",
+            cure=f"use the remainder of the offset by the {what}: it gives the same windows",
         )
     return offset
