@@ -301,7 +301,7 @@ def _resolve_input(i: Input, t: Transformation, operators: Mapping[int, Operator
         return replace(i, partitioning=Partitioning(Ship.FORWARD if same else Ship.REBALANCE))
     if i.partitioning.ship is Ship.FORWARD and not same:
         raise ProgramError(
-            "forward() needs operators of the same parallelism",
+            "forward() connects operators of different parallelism",
             where=f"from '{operators[i.upstream].name}' to '{t.name}'",
             found=f"{operators[i.upstream].parallelism} and {operators[t.id].parallelism}",
             cure="use rebalance() or rescale(), or set the same parallelism",
