@@ -190,8 +190,7 @@ class FunctionOperator(StreamOperator):
             self._fire_due(backend.event_timers, self.input_time.watermark, TimeDomain.EVENT_TIME)
             self.on_processing_time(now_ms)
             if self.setup.settings.batch_mode:
-                # Flink: all time ends with the input, and timers set from here on are ignored (so a periodic timer
-                # ends)
+                # Flink: all time ends with the input. Timers set from here on are ignored, so a periodic timer ends.
                 self._fire(backend.processing_timers.remaining(), TimeDomain.PROCESSING_TIME)
             self._pass_time_on()
 
@@ -207,7 +206,7 @@ class FunctionOperator(StreamOperator):
         return parts if self.own_state is None else {**parts, **self.own_state.parts()}
 
     def _keyed_part(self, backend: KeyedBackend) -> KeyedPart:
-        """Step 5: write the changes of the round as a segment file, after all other steps."""
+        """Step 5: write the changes of the round as a segment file, the last in the list of files."""
         segment = backend.write_segment(self.round.context.version, self._path("seg"))
         files = (*self._files, segment) if segment is not None else tuple(self._files)
         schemas = merged_schemas([self._keyed.schemas, backend.schemas()])

@@ -30,8 +30,8 @@ def _is_tagged(value: UserValue) -> bool:
 
 
 def _time_of_record(extract: Callable[[UserValue, int], int], value: UserValue, timestamp: int) -> int:
-    """Return the time of a record, but none for a record of a side output: the time of its message may be far ahead of
-    the times from which others are made."""
+    """Return the time of a record. A record of a side output has no time of its own: the time of its message may be far
+    ahead of the messages that other records are made from."""
     return MIN_WATERMARK if _is_tagged(value) else extract(value, timestamp)
 
 

@@ -121,8 +121,8 @@ def _contents(pickled: bytes) -> tuple[set[str], bool]:
 
 
 def _imported_by_code(texts: Iterable[str], packages: Iterable[str]) -> list[str] | None:
-    """Return the modules in packages that code may mean which imports some of the names among the texts. None: a module
-    that is not loaded."""
+    """Return the modules in the packages that imports in the code may mean, by the names among the texts. None: one of
+    these modules is not loaded."""
     names = [text for text in texts if all(map(str.isidentifier, text.split("."))) and _is_users(text)]
     if any(name not in sys.modules and _exists(name) for name in names):
         return None
