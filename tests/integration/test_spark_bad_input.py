@@ -117,7 +117,9 @@ def test_a_function_that_cannot_be_pickled(make_env: Any, tmp_path: Path) -> Non
     env.from_collection([1]).map(HoldsALock()).name("locked").sink_to(file_sink(tmp_path / "out"))
     with pytest.raises(ProgramError) as refused:
         env.execute()
-    check_message(refused.value, rule="An operator cannot be pickled", where="operator 'locked'", found="lock", cure="in open()")
+    check_message(
+        refused.value, rule="An operator cannot be pickled", where="operator 'locked'", found="lock", cure="in open()"
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -1,4 +1,5 @@
-"""Operators that need timestamps downstream of sources without timestamps: refused before a job starts, not at its first record."""
+"""Refuse operators that need timestamps downstream of sources without timestamps, before a job starts and not at its
+first record."""
 
 from __future__ import annotations
 
@@ -30,5 +31,5 @@ def _untimed(t: Transformation, program: Program) -> ProgramError:
         f"'{t.name}' uses event time, but its records have no timestamps",
         where=f"operator '{t.name}'" + (f", {t.place}" if t.place else ""),
         found=f"records of {sources} have none (Long.MIN_VALUE timestamp in Flink), and no operator on the path assigns any",
-        cure="call assign_timestamps_and_watermarks(...) before, with a timestamp assigner, or use processing time",
+        cure="call assign_timestamps_and_watermarks(...) with a timestamp assigner before, or use processing time",
     )

@@ -1,4 +1,4 @@
-"""The tag of a side output."""
+"""Define the tag of a side output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from tidegate.common.typeinfo import TypeInformation
 
 
 class OutputTag:
-    """Names a side output. A process function emits to it with ``yield tag, value``; ``DataStream.get_side_output(tag)`` reads it.
+    """Name a side output. A process function emits to it with ``yield tag, value``; ``DataStream.get_side_output(tag)``
+    reads it.
 
     Two tags with the same id are the same side output. A side output without a reader is dropped.
     """

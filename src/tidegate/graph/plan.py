@@ -1,4 +1,4 @@
-"""From a Program to a JobGraph: resolve parallelism and ids, fuse operators into chains, put chains into levels."""
+"""Turn a Program into a JobGraph: resolve parallelism and ids, fuse operators into chains, put chains into levels."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SpecOf = TypeVar("SpecOf", bound=OperatorSpec, covariant=True)
 
 @dataclass(frozen=True)
 class OperatorOf(Generic[SpecOf]):
-    """One operator with everything resolved, and with a spec of a known type. ``keyed`` says how its input is keyed, or is None; of
-    several inputs the first keyed one counts. ``output_type`` is the declared type, or None."""
+    """Describe one operator with everything resolved, and with a spec of a known type. ``keyed`` says how its input is
+    keyed, or is None; of several inputs the first keyed one counts. ``output_type`` is the declared type, or None."""
 
     id: int
     name: str
@@ -49,8 +49,9 @@ class OperatorOf(Generic[SpecOf]):
 
     @property
     def label(self) -> str:
-        """A text for people: ``KafkaSink 'orders-out'``. For a source or a sink: the connector, with the name or the uid that the
-        program gave, or with the line that added the operator. A label is no key: it may change with the program."""
+        """Return a text for people: ``KafkaSink 'orders-out'``. For a source or a sink: the connector, with the name or
+        the uid that the program gave, or with the line that added the operator. A label is no key: it may change with
+        the program."""
         connector = self.spec.connector
         if connector is None:
             return self.name
@@ -65,7 +66,7 @@ class OperatorOf(Generic[SpecOf]):
         return self.spec
 
     def __reduce__(self) -> tuple[Callable[..., Operator], tuple[object, ...]]:
-        """A subtask receives the spec as it was when the operator was added."""
+        """Pickle the spec as it was when the operator was added: this spec reaches the subtasks."""
         if self.pickled_spec is None:
             return OperatorOf, tuple(getattr(self, f.name) for f in fields(self))
         operator: Operator = self
@@ -82,9 +83,9 @@ def _with_spec(operator: Operator, pickled_spec: bytes) -> Operator:
 
 @dataclass(frozen=True)
 class Edge:
-    """Records of the operator ``source`` (an id) that leave their chain for another one: those of its side output ``tag``, or
-    of its main output. ``record_type`` is the declared type, or None. ``input`` is the number of the target's input. ``name`` is
-    the same in every run of the program."""
+    """Describe the records of the operator ``source`` (an id) that leave their chain for another chain: those of its
+    side output ``tag``, or of its main output. ``record_type`` is the declared type, or None. ``input`` is the number
+    of the target's input. ``name`` is the same in every run of the program."""
 
     id: int
     source: int
@@ -98,7 +99,8 @@ class Edge:
 
 @dataclass(frozen=True)
 class ChainNode:
-    """An operator inside a chain with the readers of its outputs: nodes that are chained to it, and edges that leave the chain."""
+    """Hold an operator inside a chain with the readers of its outputs: nodes that are chained to it, and edges that
+    leave the chain."""
 
     operator: Operator
     children: tuple[tuple[str | None, ChainNode], ...]
@@ -106,13 +108,13 @@ class ChainNode:
 
     @property
     def place(self) -> str:
-        """The operator for messages, with the line of the program that added it."""
+        """Return the operator for messages, with the line of the program that added it."""
         operator = self.operator
         return f"operator '{operator.name}'" + (f", added at {operator.place}" if operator.place else "")
 
     def walk(self) -> Iterator[ChainNode]:
-        """Yield this node and all nodes downstream, every node before its readers. A chain may be longer than Python's recursion
-        limit."""
+        """Yield this node and all nodes downstream, every node before its readers. A chain may be longer than Python's
+        recursion limit."""
         waiting = [self]
         while waiting:
             node = waiting.pop()
@@ -158,30 +160,30 @@ class Chain:
 
     @property
     def has_keys(self) -> bool:
-        """Whether input records come with keys."""
+        """Tell whether input records come with keys."""
         return any(edge.partitioning.has_key for edge in self.inputs)
 
     def may_keep(self, edge: Edge, *, forced: bool) -> bool:
-        """Whether records of an input may be part of a checkpoint before they are processed. Broadcast records may not: all
-        subtasks must have seen the same ones. Records without a key may not if other inputs have keys. Pinned records may not,
-        unless ``forced``."""
+        """Tell whether records of an input may be part of a checkpoint before they are processed. Broadcast records may
+        not: all subtasks must have seen the same ones. Records without a key may not if other inputs have keys. Pinned
+        records may not, unless ``forced``."""
         if edge.partitioning.ship is Ship.BROADCAST or (self.pins(edge) and not forced):
             return False
         return edge.partitioning.has_key or not self.has_keys
 
     @staticmethod
     def pins(edge: Edge) -> bool:
-        """Whether records of an input belong to their subtask at this parallelism only. A user function has spread these records,
-        or all of them come from one subtask, as their successors do. At another parallelism their subtask is unknown, and
-        their successors would overtake them."""
+        """Tell whether records of an input belong to their subtask at this parallelism only. A user function has spread
+        these records, or all of them come from one subtask, as their successors do. At another parallelism their
+        subtask is unknown, and their successors would overtake them."""
         ship = edge.partitioning.ship
         return ship is Ship.CUSTOM or (ship in (Ship.FORWARD, Ship.RESCALE) and not edge.partitioning.has_key)
 
 
 @dataclass(frozen=True)
 class JobGraph:
-    """The whole job. ``chain_of`` maps operator ids to chain ids. ``operators/contracts/specs.py`` gives its sources and sinks
-    with their types."""
+    """Hold the whole job. ``chain_of`` maps operator ids to chain ids. ``operators/contracts/specs.py`` gives its
+    sources and sinks with their types."""
 
     name: str
     chains: tuple[Chain, ...]
@@ -207,8 +209,9 @@ def build(
     restored_max: Mapping[str, int],
     heads: Collection[str] = (),
 ) -> JobGraph:
-    """Build the graph of a program. ``restored_max`` is the maximum parallelism per uid hash that a checkpoint has; it applies
-    where the program sets none. ``heads`` are uid hashes of operators that must start a chain, because records wait before them."""
+    """Build the graph of a program. ``restored_max`` is the maximum parallelism per uid hash that a checkpoint has; it
+    applies where the program sets none. ``heads`` are uid hashes of operators that must start a chain, because records
+    wait before them."""
     if not program.transformations:
         raise ProgramError("A job needs at least one operator", cure="add a source and a sink before calling execute()")
     refuse_untimed(program)
@@ -265,7 +268,8 @@ def _position_hash(t: Transformation, position: int, operators: Mapping[int, Ope
 
 
 def _default_maximum(parallelism: int) -> int:
-    """Flink's rule: 1.5 times the parallelism, up to the next power of two, at least 128."""
+    """Return the default maximum by Flink's rule: 1.5 times the parallelism, up to the next power of two, at least
+    128."""
     wanted = 1 << max(0, parallelism + parallelism // 2 - 1).bit_length()
     return min(max(wanted, 128), UPPER_BOUND_MAX_PARALLELISM)
 
@@ -273,16 +277,17 @@ def _default_maximum(parallelism: int) -> int:
 def _check_parallelism(t: Transformation, parallelism: int, limit: int) -> None:
     if not 1 <= parallelism <= limit:
         raise ProgramError(
-            "The parallelism of an operator lies between 1 and its maximum parallelism",
+            "The parallelism of an operator must lie between 1 and its maximum parallelism",
             where=f"operator '{t.name}'",
             found=f"parallelism {parallelism}, maximum {limit}",
-            cure="lower the parallelism, or raise it with set_max_parallelism() / pipeline.max-parallelism (before the first start:"
-            " state is bound to the maximum)",
+            cure="lower the parallelism, or raise the maximum with set_max_parallelism() or pipeline.max-parallelism (before"
+            " the first start: state is bound to the maximum)",
         )
 
 
 def _keyed(t: Transformation) -> Partitioning | None:
-    """An input is keyed if all its edges are; an operator is keyed if one of its inputs is."""
+    """Return how the operator is keyed. An input is keyed if all its edges are; an operator is keyed if one of its
+    inputs is."""
     for index in range(max(t.spec.inputs, 1)):
         edges = [i.partitioning for i in t.inputs if i.index == index]
         if edges and all(p is not None and p.is_keyed for p in edges):
@@ -307,7 +312,7 @@ def _resolve_input(i: Input, t: Transformation, operators: Mapping[int, Operator
 def _chained_inputs(
     program: Program, operators: Mapping[int, Operator], inputs: Mapping[int, list[Input]]
 ) -> dict[int, Input]:
-    """Operator id -> the input along which it is fused to its upstream operator."""
+    """Return operator id -> the input along which the operator is fused to its upstream operator."""
     strategy = {t.id: t.chaining for t in program.transformations}
     chained = {}
     for t in program.transformations:
@@ -353,7 +358,8 @@ def _assemble(
 
 
 def _nodes(operators: Mapping[int, Operator], chained: Mapping[int, Input], edges: list[Edge]) -> dict[int, ChainNode]:
-    """Return the node of every operator, with its readers in the chain. Ids grow along the inputs, so readers are made first."""
+    """Return the node of every operator, with its readers in the chain. Ids grow along the inputs, so readers are made
+    first."""
     nodes: dict[int, ChainNode] = {}
     children: dict[int, list[tuple[str | None, int]]] = {}
     leaving: dict[int, list[Edge]] = {}

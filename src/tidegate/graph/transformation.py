@@ -1,4 +1,5 @@
-"""The program as frozen data: what ``DataStream`` methods build and ``graph/plan.py`` turns into chains and levels."""
+"""Hold the program as frozen data: ``DataStream`` methods build it, and ``graph/plan.py`` turns it into chains and
+levels."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class ChainingStrategy(Enum):
 
 
 class Ship(Enum):
-    """How records are spread over the subtasks of the next operator."""
+    """Say how records are spread over the subtasks of the next operator."""
 
     FORWARD = "FORWARD"
     REBALANCE = "REBALANCE"
@@ -42,12 +43,12 @@ class Ship(Enum):
 
 @dataclass(frozen=True)
 class Partitioning:
-    """How records reach the subtasks of an operator.
+    """Say how records reach the subtasks of an operator.
 
-    ``selector`` is a plain callable, for HASH and CUSTOM. A FORWARD partitioning with a selector keys records that are in the right
-    subtask already, so these records may stay in their chain. ``partitioner`` is for CUSTOM. ``pickled`` holds both callables as
-    they were when the program named them; workers receive this copy. ``keyed`` False: records are spread by key, but the
-    receiving operator is not keyed.
+    ``selector`` is a plain callable, for HASH and CUSTOM. A FORWARD partitioning with a selector keys records that are
+    in the right subtask already, so these records may stay in their chain. ``partitioner`` is for CUSTOM. ``pickled``
+    holds both callables as they were when the program named them; workers receive this copy. ``keyed`` False: records
+    are spread by key, but the receiving operator is not keyed.
     """
 
     ship: Ship
@@ -59,12 +60,12 @@ class Partitioning:
 
     @property
     def has_key(self) -> bool:
-        """Whether records come with a key."""
+        """Tell whether records come with a key."""
         return self.ship is Ship.HASH or (self.ship is Ship.FORWARD and self.selector is not None)
 
     @property
     def is_keyed(self) -> bool:
-        """Whether their key makes the receiving operator keyed."""
+        """Tell whether the key of the records makes the receiving operator keyed."""
         return self.keyed and self.has_key
 
     def __reduce__(self) -> tuple[Callable[..., Partitioning], tuple[object, ...]]:
@@ -80,8 +81,9 @@ def _unpickled_partitioning(ship: Ship, key_type: TypeInformation | None, pickle
 
 @dataclass(frozen=True)
 class Input:
-    """One incoming edge. ``tag`` is the id of the side output that the edge reads, None for the main output. ``index`` is the
-    number of the operator's input, from 0. ``partitioning`` None: FORWARD if the parallelism is the same, else REBALANCE."""
+    """Describe one incoming edge. ``tag`` is the id of the side output that the edge reads, None for the main output.
+    ``index`` is the number of the operator's input, from 0. ``partitioning`` None: FORWARD if the parallelism is the
+    same, otherwise REBALANCE."""
 
     upstream: int
     partitioning: Partitioning | None = None
@@ -90,7 +92,7 @@ class Input:
 
 
 class Role(Enum):
-    """What an operator is to the job. The value is Flink's word for the role in an execution plan."""
+    """Name the role of an operator in the job. The value is Flink's word for the role in an execution plan."""
 
     SOURCE = "Data Source"
     SINK = "Data Sink"
@@ -98,7 +100,7 @@ class Role(Enum):
 
 
 class Emits(Enum):
-    """What an operator emits for a record."""
+    """Say what an operator emits for a record."""
 
     ONE = "one"
     """Exactly one record, which the function returns."""
@@ -110,7 +112,7 @@ class Emits(Enum):
 
 
 class OperatorSpec:
-    """What an operator does, as frozen data: a subclass for each kind, in ``operators/contracts/specs.py``.
+    """Describe an operator as frozen data: a subclass for each kind, in ``operators/contracts/specs.py``.
 
     Each subclass has the typed fields of its kind. The graph and the loops ask the questions below of every kind. Only
     ``operators/kinds/registry.py`` asks which kind a spec is.
@@ -125,52 +127,54 @@ class OperatorSpec:
 
     @property
     def kind(self) -> str:
-        """A name that must never change: ids of operators without a uid are derived from it."""
+        """Return a name that must never change: ids of operators without a uid are derived from it."""
         return type(self).__name__
 
     @property
     def connector(self) -> str | None:
-        """The name of what a source reads with or a sink writes with; None for every other role."""
+        """Return the name of the connector of a source or a sink; None for every other role."""
         return None
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the operator's output ends when its inputs end. False for an unbounded source alone."""
+        """Tell whether the operator's output ends when its inputs end. False for an unbounded source alone."""
         return True
 
     @property
     def user_function(self) -> object:
-        """The user function of the operator; None: the kind has none. The function of a sink belongs to the sink."""
+        """Return the user function of the operator; None: the kind has none. The function of a sink belongs to the
+        sink."""
         return None
 
     @property
     def callables(self) -> list[UserFunction]:
-        """What the loop calls for each record, for one input after the other. Empty: the kind has no user function."""
+        """Return the functions that the loop calls for each record, for one input after the other. Empty: the kind has
+        no user function."""
         return []
 
     @property
     def emits_tagged(self) -> bool:
-        """Whether an emitted record may go to a side output."""
+        """Tell whether an emitted record may go to a side output."""
         return False
 
     @property
     def gives_time(self) -> bool:
-        """Whether an emitted record may have a timestamp although the input record had none."""
+        """Tell whether an emitted record may have a timestamp although the input record had none."""
         return True
 
     @property
     def needs_time(self) -> bool:
-        """Whether the operator refuses records without a timestamp."""
+        """Tell whether the operator refuses records without a timestamp."""
         return False
 
     @property
     def moves_time(self) -> bool:
-        """Whether the operator makes a watermark from its input records, in the order of their arrival."""
+        """Tell whether the operator makes a watermark from its input records, in the order of their arrival."""
         return False
 
     @property
     def timestamp_assigner(self) -> TimestampAssigner | Callable[[UserValue, int], int] | None:
-        """What gives records their timestamps; None: they keep those they have."""
+        """Return the assigner of timestamps; None: records keep their timestamps."""
         return None
 
     def in_batch_mode(self) -> OperatorSpec:
@@ -180,7 +184,7 @@ class OperatorSpec:
 
 @dataclass(frozen=True)
 class Transformation:
-    """One operator of the program. ``id`` is its number in the program; its inputs have smaller numbers."""
+    """Describe one operator of the program. ``id`` is its number in the program; its inputs have smaller numbers."""
 
     id: int
     name: str
@@ -204,14 +208,15 @@ class Transformation:
     slot_sharing_group: str | None = None
     buffer_timeout_ms: int | None = None
     pickled_spec: bytes | None = field(default=None, repr=False, compare=False)
-    """The spec as it was when the operator was added. Workers receive this copy; None: they receive the spec as it is when the job
-    starts."""
+    """The spec as it was when the operator was added. Workers receive this copy; None: they receive the spec as it is
+    when the job starts."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """Everything that ``execute`` hands to the executor. ``configuration`` maps effective Flink keys to values (strings or
-    builtins). ``told`` is called with the job after all checks have passed and before the job does anything."""
+    """Hold everything that ``execute`` hands to the executor. ``configuration`` maps effective Flink keys to values
+    (strings or builtins). ``told`` is called with the job after all checks have passed and before the job does
+    anything."""
 
     name: str
     transformations: tuple[Transformation, ...]

@@ -1,8 +1,13 @@
-"""The contract of a plain ``SinkFunction`` as a suite: at least once. Say how to make the function, and how to read.
+"""Test the contract of a plain ``SinkFunction``: at least once.
 
-class TestMyFunction(SinkFunctionContract): def make_function(self, directory): return MyFunction(...)
+Subclass the suite, and define how to make the function, and how to read its output::
 
-def visible(self, directory): return [...] # what an outside reader sees, as values
+class TestMyFunction(SinkFunctionContract):
+    def make_function(self, directory):
+        return MyFunction(...)
+
+    def visible(self, directory):
+        return [...]  # what an outside reader sees, as values
 """
 
 from __future__ import annotations
@@ -17,8 +22,8 @@ from tidegate.testing.sink_run import SinkRun
 
 
 class SinkFunctionContract:
-    """Override ``make_function`` and ``visible``. Values may come again behind a failure; none may be missing when its round is
-    acknowledged, and none may be there that was not sent."""
+    """Test a plain sink function. Override ``make_function`` and ``visible``. Values may be repeated after a failure.
+    No value may be missing when its round is acknowledged, and no value may appear that was not sent."""
 
     seeds = 10
 
@@ -43,14 +48,14 @@ class SinkFunctionContract:
         assert not once or found == expected, f"written more than once without a failure: {found - expected}"
 
     def test_all_is_written_when_a_round_is_acknowledged(self, tmp_path: Path) -> None:
-        """What the function buffers has to be out with ``flush`` or ``close``, which end every round."""
+        """Buffered values must be written by ``flush`` or ``close``, which end every round."""
         run = self._run(tmp_path)
         for count in (7, 1, 0, 30):
             run.step(count)
             self._check(tmp_path, run.position, once=True)
 
     def test_a_function_is_opened_for_every_round_and_attempt(self, tmp_path: Path) -> None:
-        """In one process: what ``close`` has ended must not be used again."""
+        """In one process: a resource that ``close`` has released must not be used again."""
         run = self._run(tmp_path, parallelism=1)
         for _ in range(3):
             run.attempt(2)

@@ -1,15 +1,20 @@
-"""A fault hook for real processes: SIGKILL at the n-th passing of a fault point, once per plan, whatever restarts there are.
+"""Inject faults into real processes: SIGKILL at the n-th passing of a fault point, once per plan, over all restarts.
 
-Set in the environment of the job, so that driver and Python workers have it::
+Set the hook in the environment of the job, so that driver and Python workers have it::
 
     TIDEGATE_FAULT_HOOK=tidegate.testing.kill_hook:hook
     TIDEGATE_KILL_DIR=/some/dir                          counters and markers live here
     TIDEGATE_KILL_PLAN=C6.published@2=self;T2.after-segment@5=driver;storage.publish[_metadata]@3=self
 
-An entry is ``point@n=target``, or ``point[text]@n=target`` to count only passings whose whereabouts have the text. Targets:
-``self`` the process that passes the point; ``driver`` the one above the worker that passes it, ``above`` the JVM between the two;
-``jvm`` the Java process below the driver that passes it; ``workers`` all Python workers below it; ``stop`` SIGSTOP, until somebody
-continues the process; ``pause:ms`` the passing thread waits for that long; ``raise`` an OSError (disk full).
+An entry is ``point@n=target``, or ``point[text]@n=target`` to count only passings whose place contains the text.
+Targets:
+
+- ``self``: the process that passes the point;
+- ``driver``: the driver above the worker that passes the point; ``above``: the JVM between the two;
+- ``jvm``: the Java process below the driver that passes the point; ``workers``: all Python workers below the driver;
+- ``stop``: SIGSTOP, until someone continues the process;
+- ``pause:ms``: the passing thread waits for this time;
+- ``raise``: an OSError (disk full).
 """
 
 from __future__ import annotations
@@ -37,14 +42,15 @@ def hook(name: str, where: dict[str, Any]) -> None:
 
 
 def fired(directory: Path) -> list[str]:
-    """The entries that really fired; a test that injected nothing must fail."""
+    """Return the entries that really fired; a test that injected nothing must fail."""
     return sorted(path.read_text().split()[0] for path in directory.glob("fired-*"))
 
 
 def _passings(directory: Path, number: int) -> int:
-    """How often the point of this entry was passed, over all processes and restarts: one byte a time, and where it ends.
+    """Return how often the point of this entry was passed, over all processes and restarts: each passing appends one
+    byte, and its position is the count.
 
-    Appends are atomic, and the position behind one's own byte is nobody else's.
+    Appends are atomic, and the position after one's own byte belongs to no other process.
     """
     fd = os.open(directory / f"count-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
@@ -77,7 +83,7 @@ def _strike(target: str) -> None:
 def _kill_driver() -> None:
     above = psutil.Process().parents()
     java = next(index for index, process in enumerate(above) if "java" in process.name())
-    if "python" in above[java + 1].name():  # else it is dead already, and init has taken its JVM
+    if "python" in above[java + 1].name():  # otherwise it is dead already, and init has adopted its JVM
         above[java + 1].kill()
 
 

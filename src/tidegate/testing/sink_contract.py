@@ -1,9 +1,13 @@
-"""The contract of committing sinks as a suite: subclass ``SinkContract`` in a test module, say how to make and
-read the sink.
+"""Test the contract of committing sinks.
 
-class TestMySink(SinkContract): def make_sink(self, directory): return MySink(...)
+Subclass ``SinkContract`` in a test module, and define how to make the sink, and how to read its output::
 
-def visible(self, directory): return [...] # what an outside reader sees, as values
+class TestMySink(SinkContract):
+    def make_sink(self, directory):
+        return MySink(...)
+
+    def visible(self, directory):
+        return [...]  # what an outside reader sees, as values
 """
 
 from __future__ import annotations
@@ -23,21 +27,22 @@ from tidegate.testing.sink_run import Crash, SinkRun, crash_at
 
 
 class SinkContract:
-    """Override ``make_sink`` and ``visible``, and ``leftovers`` where unpublished things can be listed."""
+    """Test a committing sink. Override ``make_sink`` and ``visible``, and ``leftovers`` where unpublished data can be
+    listed."""
 
     publishes_every_checkpoint = True
     """False: a checkpoint may keep records back (unfinished files) until the end of input."""
     survives_restart = True
-    """False: what was published lives in the process (collect, print) and a recovered commit repeats it."""
+    """False: published data lives in the process (collect, print), and a recovered commit repeats it."""
 
     commits_in_parts = True
     """False: a checkpoint is one commit, of all its committables."""
 
     sweeps_attempts = True
-    """False: a crash in the very moment in which an attempt begins may leave something outside that nobody finds."""
+    """False: a crash at the moment when an attempt begins may leave data outside that no one finds."""
 
     seeds = 30
-    """Random runs; fewer where each write asks a server."""
+    """The number of random runs; fewer where each write asks a server."""
 
     def make_sink(self, directory: Path) -> Sink:
         raise NotImplementedError
@@ -46,7 +51,7 @@ class SinkContract:
         raise NotImplementedError
 
     def leftovers(self, directory: Path) -> list[str]:
-        """Whatever the sink keeps outside that is neither published nor needed at the end."""
+        """Return everything that the sink keeps outside and that is neither published nor needed at the end."""
         return []
 
     def value(self, number: int) -> Any:
@@ -54,20 +59,20 @@ class SinkContract:
 
     def _needs_restart(self) -> None:
         if not self.survives_restart:
-            raise SkipTest("What the sink has published ends with its process.")
+            raise SkipTest("The published data of the sink does not outlive its process.")
 
     def _run(self, directory: Path, parallelism: int = 2) -> SinkRun:
         return SinkRun(self.make_sink(directory), str(directory / "staging"), self.value, parallelism)
 
     def _check(self, directory: Path, count: int, hint: str = "") -> None:
         found, expected = Counter(self.visible(directory)), Counter(map(self.value, range(count)))
-        assert found == expected, f"{hint} lost {expected - found}, doubled or unknown {found - expected}"
+        assert found == expected, f"{hint} lost {expected - found}, duplicate or unknown {found - expected}"
 
     def _check_end(self, run: SinkRun, directory: Path, hint: str = "") -> None:
         count = run.position
         run.finish()
         self._check(directory, count, hint)
-        assert self.leftovers(directory) == [], f"{hint} left behind"
+        assert self.leftovers(directory) == [], f"{hint} left unpublished data"
 
     def test_nothing_is_visible_before_the_commit(self, tmp_path: Path) -> None:
         run = self._run(tmp_path)
@@ -101,7 +106,7 @@ class SinkContract:
 
     def test_a_part_of_the_commit_then_all_of_it(self, tmp_path: Path) -> None:
         if not self.commits_in_parts:
-            raise SkipTest("The sink commits a checkpoint as a whole.")
+            raise SkipTest("The sink commits each checkpoint as a whole.")
         run = self._run(tmp_path, parallelism=3)
         run.accept(run.attempt(9, checkpoint=True, end=True), 9)
         run.complete()
@@ -134,7 +139,7 @@ class SinkContract:
         return fired
 
     def test_killed_at_any_point_of_an_attempt(self, tmp_path: Path) -> None:
-        """A worker dies while it writes or prepares; what it leaves is found, and nothing of it is seen."""
+        """A worker dies while it writes or prepares. Its unpublished data is found, and none of it is visible."""
         self._needs_restart()
         number, fired = 0, True
         while fired:
@@ -156,7 +161,8 @@ class SinkContract:
             number += 1
 
     def test_killed_at_any_point_of_a_restore(self, tmp_path: Path) -> None:
-        """With a checkpoint that is not committed, and work of attempts that nobody will commit; then it is restored again."""
+        """Restore with a checkpoint that is not committed, and with work of attempts that no one will commit; then
+        restore again."""
         self._needs_restart()
         number, fired = 0, True
         while fired:
@@ -211,7 +217,8 @@ class SinkContract:
         self._check_end(run, tmp_path)
 
     def test_who_has_lost_the_lease_sweeps_nothing(self, tmp_path: Path) -> None:
-        """An older driver wakes up: what it takes for lingering is what the newer one is about to commit."""
+        """An older driver wakes up: the data that it takes for lingering is what the newer driver is about to
+        commit."""
         run = self._run(tmp_path)
         run.step(6, checkpoint=True)
         older = run.fenced_committer()
@@ -231,7 +238,8 @@ class SinkContract:
         self._check_end(run, tmp_path)
 
     def test_a_checkpoint_that_holds_what_the_one_before_it_has_committed(self, tmp_path: Path) -> None:
-        """It was cut before that commit was confirmed; when it is restored, a part of what it holds is done."""
+        """The checkpoint was cut before that commit was confirmed. When it is restored, a part of its contents is
+        done."""
         self._needs_restart()
         for commits_both in (False, True):
             directory = tmp_path / str(commits_both)
@@ -277,7 +285,7 @@ class SinkContract:
 
 
 def killed(number: int, act: Callable[[], object]) -> bool:
-    """Crash at the n-th fault point that this passes; whether there was one."""
+    """Crash at the n-th fault point that ``act`` passes; return whether there was one."""
     crashed = crash_at(number)
     try:
         act()

@@ -1,4 +1,4 @@
-"""Drives a sink as the engine does: rounds, attempts, checkpoints, crashes, restores, rescales; without Spark."""
+"""Drive a sink as the engine does: rounds, attempts, checkpoints, crashes, restores, rescales; without Spark."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ START_MS = 1_700_000_000_000
 
 
 class Crash(faults.Killed):
-    """The process is gone at this point: nothing may catch it."""
+    """Stand for the death of the process at this point: nothing may catch it."""
 
 
 def crash_at(number: int, prefix: str = "") -> Callable[[], bool]:
-    """Install a hook that crashes at the n-th fault point (from 0) whose name starts so; the answer tells whether
-    it did.
-    """
+    """Install a hook that crashes at the n-th fault point (from 0) whose name starts with ``prefix``. The returned
+    function tells whether it crashed."""
     passed = -1
 
     def hook(name: str, where: dict[str, Any]) -> None:
@@ -39,7 +38,7 @@ def crash_at(number: int, prefix: str = "") -> Callable[[], bool]:
 
 @dataclass
 class Checkpoint:
-    """What the last completed checkpoint holds of the sink, and how many values it covers."""
+    """Hold the sink's part of the last completed checkpoint, and how many values it covers."""
 
     position: int = 0
     states: list[list[Any]] = field(default_factory=list)
@@ -52,9 +51,8 @@ class _NoCommitter(Committer):
 
 
 class SinkRun:
-    """A job of a numbered stream of values into one sink. ``value(n)`` is the n-th value; a restore feeds them
-    again from where the checkpoint was. Writers run on a pickled copy of the sink, as in another process.
-    """
+    """Run a job that writes a numbered stream of values into one sink. ``value(n)`` is the n-th value; a restore feeds
+    the values again from the checkpoint on. Writers run on a pickled copy of the sink, as in another process."""
 
     def __init__(self, sink: Sink, staging: str, value: Callable[[int], Any], parallelism: int = 2) -> None:
         self._sink, self._staging, self._value = sink, staging, value
@@ -67,11 +65,11 @@ class SinkRun:
         self.committer = self.new_committer()
 
     def new_committer(self) -> Committer:
-        """Of a sink that needs none: one that does nothing."""
+        """Return the sink's committer; for a sink that needs none, a committer that does nothing."""
         return committer_of(self._sink, CommitterContext("job", "sink", self._staging)) or _NoCommitter()
 
     def fenced_committer(self) -> Committer:
-        """Of an attempt that has lost its lease, and does not know it yet."""
+        """Return the committer of an attempt that has lost its lease, and does not know it yet."""
 
         def lost() -> None:
             raise FencedError("An attempt that lost its lease must not publish, commit or delete anything.")
@@ -96,7 +94,8 @@ class SinkRun:
         )
 
     def attempt(self, count: int, *, checkpoint: bool = False, end: bool = False) -> list[Prepared]:
-        """One attempt of a round over the next ``count`` values, spread over the subtasks. Nothing is accepted yet."""
+        """Run one attempt of a round over the next ``count`` values, spread over the subtasks. Nothing is accepted
+        yet."""
         results = []
         for subtask in range(self.parallelism):
             numbers = [n for n in range(self.position, self.position + count) if n % self.parallelism == subtask]
@@ -112,7 +111,7 @@ class SinkRun:
         return results
 
     def failed_attempt(self, count: int) -> None:
-        """An attempt that fails in the middle and cleans up behind itself."""
+        """Run an attempt that fails in the middle and cleans up after itself."""
         for subtask in range(self.parallelism):
             writer = self._copy.create_writer(self.writer_context(subtask, None), self.states[subtask])
             writer.write_batch([self._value(self.position + n) for n in range(count)], None)
@@ -127,28 +126,28 @@ class SinkRun:
         self.now_ms += 1000
 
     def discard(self, prepared: list[Prepared]) -> None:
-        """The round is given up while the job goes on."""
+        """Discard the round while the job continues."""
         self.committer.abort([committable for p in prepared for committable in p.committables])
 
     def step(self, count: int, *, checkpoint: bool = False, end: bool = False) -> None:
-        """An accepted round, and with ``checkpoint`` the checkpoint completed and committed."""
+        """Run an accepted round; with ``checkpoint``, also complete and commit the checkpoint."""
         self.accept(self.attempt(count, checkpoint=checkpoint, end=end), count)
         if checkpoint:
             self.complete()
             self.commit()
 
     def complete(self) -> None:
-        """Step 7: from here on a crash restores this."""
+        """Step 7: complete the checkpoint. From here on a crash restores it."""
         self._checkpoints += 1
         self.checkpoint = Checkpoint(self.position, self.states, list(self.pending))
 
     def commit(self) -> None:
-        """Step 8."""
+        """Step 8: commit the checkpoint."""
         self.committer.commit(list(self.pending))
         self.pending = []
 
     def restore(self, parallelism: int | None = None) -> None:
-        """A new process: everything since the checkpoint is forgotten, and the checkpoint is committed again."""
+        """Start a new process: everything since the checkpoint is forgotten, and the checkpoint is committed again."""
         self.parallelism = parallelism or self.parallelism
         entries = [entry for state in self.checkpoint.states for entry in state]
         self.states = [entries[subtask :: self.parallelism] for subtask in range(self.parallelism)]
@@ -160,7 +159,7 @@ class SinkRun:
         self.checkpoint = Checkpoint(self.position, self.states, self.checkpoint.committables)
 
     def finish(self) -> None:
-        """End of input, final checkpoint, and the sweep of what discarded attempts have left."""
+        """Run the end of input, the final checkpoint, and the sweep of what discarded attempts have left."""
         self.step(0, checkpoint=True, end=True)
         self.committer.abort_lingering([], [])
         self.committer.close()

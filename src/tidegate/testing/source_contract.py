@@ -1,9 +1,13 @@
-"""The contract of sources as a suite: subclass ``SourceContract`` in a test module, say how to make a source, run
-pytest.
+"""Test the contract of sources.
 
-class TestMySource(SourceContract): def make_source(self, directory): return MySource(...)
+Subclass ``SourceContract`` in a test module, define how to make a source, and run pytest::
 
-def expected(self): return [...]
+class TestMySource(SourceContract):
+    def make_source(self, directory):
+        return MySource(...)
+
+    def expected(self):
+        return [...]
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ START_MS = 1_700_000_000_000
 
 @dataclass
 class Reading:
-    """What a run of a source gave: all values, the same per split, and the intervals behind them."""
+    """Hold the result of reading a source: all values, the same per split, and the intervals they came from."""
 
     values: list[Any] = field(default_factory=list)
     by_split: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
@@ -36,7 +40,7 @@ class Reading:
 
 
 def read_interval(source: Source, interval: SplitInterval) -> list[Any]:
-    """The interval's values, through a fresh reader."""
+    """Return the interval's values, through a fresh reader."""
     reader = source.create_reader(interval.subtask)
     try:
         values: list[Any] = []
@@ -49,10 +53,8 @@ def read_interval(source: Source, interval: SplitInterval) -> list[Any]:
 
 
 def read_all(source: Source, steps: Iterable[tuple[int, int]], *, rounds: int = 10_000) -> Reading:
-    """Read to the end. ``steps``: (parallelism, limit) of the rounds, the last one repeated; a change of
-    parallelism restores from a snapshot. Time jumps to each ``wake_up_ms``; an unbounded source ends when only
-    time goes on.
-    """
+    """Read to the end. ``steps``: (parallelism, limit) of the rounds, the last one repeated; a change of parallelism
+    restores from a snapshot. Time jumps to each ``wake_up_ms``; an unbounded source ends when only time advances."""
     script, reading, now_ms = list(steps), Reading(), START_MS
     parallelism = script[0][0]
     enumerator, idle = source.create_enumerator(parallelism, None), 0
@@ -73,7 +75,7 @@ def read_all(source: Source, steps: Iterable[tuple[int, int]], *, rounds: int = 
 
 
 def restored(source: Source, enumerator: SplitEnumerator, parallelism: int) -> SplitEnumerator:
-    """A new enumerator from the old one's snapshot, as after a crash and a rescale."""
+    """Return a new enumerator from the old one's snapshot, as after a crash and a rescale."""
     snapshot = enumerator.snapshot()
     other = find_other(snapshot, allow_bytes=False)
     assert other is None, f"a snapshot is plain data, found {type(other).__name__}: {other!r}"
@@ -92,7 +94,7 @@ def check_plan(plan: SourcePlan, parallelism: int) -> None:
 def _collect(source: Source, plan: SourcePlan, reading: Reading) -> None:
     ended = {interval.split for interval in reading.intervals if interval.last}
     for interval in plan.intervals:
-        assert interval.split not in ended, f"split {interval.split} goes on behind its last interval"
+        assert interval.split not in ended, f"split {interval.split} continues after its last interval"
         values = read_interval(source, interval)
         reading.values += values
         reading.by_split[interval.split] += values
@@ -100,22 +102,22 @@ def _collect(source: Source, plan: SourcePlan, reading: Reading) -> None:
 
 
 class SourceContract:
-    """Override ``make_source`` and ``expected``."""
+    """Test a source. Override ``make_source`` and ``expected``."""
 
     limits = (1, 3, 10, 1_000)
     """Limits of rounds to try, in the source's unit."""
     ordered_per_split = True
 
     def make_source(self, directory: Path) -> Source:
-        """A fresh source; called several times in one test, always the same records."""
+        """Return a fresh source; called several times in one test, always with the same records."""
         raise NotImplementedError
 
     def expected(self) -> list[Any]:
-        """All records, in any order."""
+        """Return all records, in any order."""
         raise NotImplementedError
 
     def _check(self, reading: Reading, hint: str) -> None:
-        assert Counter(reading.values) == Counter(self.expected()), f"records lost or doubled: {hint}"
+        assert Counter(reading.values) == Counter(self.expected()), f"records lost or duplicated: {hint}"
 
     def test_reads_everything_once_at_any_limit_and_parallelism(self, tmp_path: Path) -> None:
         for parallelism in (1, 2, 3, 7):

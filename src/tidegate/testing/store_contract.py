@@ -1,4 +1,4 @@
-"""The contract of local stores, as a suite: subclass ``StoreContract`` in a test and give it ``make_store``."""
+"""Test the contract of local stores: subclass ``StoreContract`` in a test and define ``make_store``."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tidegate.state.store import EntryBlock, LocalStore, Snapshot
 
 
 def state_batch(*pairs: tuple[bytes, bytes | None]) -> EntryBlock:
-    """A block of state entries; None deletes."""
+    """Return a block of state entries; None deletes."""
     return EntryBlock(STATE, [part for pair in pairs for part in pair], any(value is None for _, value in pairs))
 
 
 def timer_batch(*timers: tuple[int, int, bytes], delete: bool = False) -> EntryBlock:
-    """A block of timers (domain, time, key) of group 3."""
+    """Return a block of timers (domain, time, key) of group 3."""
     keys = [timer_key(3, domain, time_bytes(time), b"", key) for domain, time, key in timers]
     return EntryBlock(TIMERS, [part for key in keys for part in (key, None if delete else b"")], delete)
 
@@ -39,7 +39,7 @@ def read(snapshot: Snapshot, key: bytes) -> bytes | None:
 
 
 def read_timers(snapshot: Snapshot, domain: int, limit: int) -> list[tuple[int, bytes]]:
-    """All timers of a domain, read in slices."""
+    """Return all timers of a domain, read in slices."""
     found: list[tuple[int, bytes]] = []
     part, position = snapshot.timers(bytes([domain]), limit)
     while part:
@@ -51,19 +51,17 @@ def read_timers(snapshot: Snapshot, domain: int, limit: int) -> list[tuple[int, 
 
 
 class StoreContract:
-    """What every ``LocalStore`` must do. ``make_store(path)`` is called once per test, ``reopen`` stands for
-    another process.
-    """
+    """Test a ``LocalStore``. ``make_store(path)`` is called once per test, ``reopen`` stands for another process."""
 
     def make_store(self, path: str) -> LocalStore:
         raise NotImplementedError
 
     def reopen(self, store: Any) -> LocalStore:
-        """The same store as another process sees it that comes later: the first has let it go."""
+        """Return the store as a later process sees it, after the first process has released it."""
         raise NotImplementedError
 
     def meanwhile(self, store: Any) -> LocalStore:
-        """The same store as another process gets it that comes while the first has it."""
+        """Return the store as another process gets it while the first process still has it."""
         raise NotImplementedError
 
     def filled(self, path: Any, blocks: Sequence[EntryBlock]) -> LocalStore:

@@ -1,8 +1,13 @@
-"""The contract of ``TwoPhaseCommitSinkFunction`` as a suite: say how to make the function, and how to read what it has written.
+"""Test the contract of ``TwoPhaseCommitSinkFunction``.
 
-class TestMyFunction(TwoPhaseCommitContract): def make_function(self, directory): return MyFunction(...)
+Subclass the suite, and define how to make the function, and how to read its output::
 
-def visible(self, directory): return [...] # what an outside reader sees, as values
+class TestMyFunction(TwoPhaseCommitContract):
+    def make_function(self, directory):
+        return MyFunction(...)
+
+    def visible(self, directory):
+        return [...]  # what an outside reader sees, as values
 """
 
 from __future__ import annotations
@@ -19,8 +24,8 @@ from tidegate.testing.sink_run import START_MS
 
 
 class TwoPhaseCommitContract(SinkContract):
-    """All of ``SinkContract``, by the sink that drives the function, and its methods called one by one. Override
-    ``make_function`` and ``visible``, and ``leftovers`` where open transactions can be listed."""
+    """Test all of ``SinkContract``, by the sink that drives the function, and the function's methods one by one.
+    Override ``make_function`` and ``visible``, and ``leftovers`` where open transactions can be listed."""
 
     def make_function(self, directory: Path) -> TwoPhaseCommitSinkFunction:
         raise NotImplementedError
@@ -29,7 +34,7 @@ class TwoPhaseCommitContract(SinkContract):
         return TwoPhaseCommitSink(self.make_function(directory))
 
     def _prepared(self, function: TwoPhaseCommitSinkFunction, *numbers: int) -> Any:
-        """A transaction with these values, as it comes out of a checkpoint."""
+        """Return a transaction with these values, as it comes out of a checkpoint."""
         transaction = function.begin_transaction()
         for number in numbers:
             function.invoke(transaction, self.value(number), SinkContext(START_MS))

@@ -1,12 +1,16 @@
-"""The contract of sinks that overwrite by key (``UpsertSink``, upserts by ``JdbcSink``) as a suite: the last record counts.
+"""Test the contract of sinks that overwrite by key (``UpsertSink``, upserts by ``JdbcSink``): the last record counts.
 
-Say how to make the sink, and how to read.
+Define how to make the sink, and how to read its output::
 
-class TestMySink(UpsertContract): def make_sink(self, directory): return MySink(...)
+    class TestMySink(UpsertContract):
+        def make_sink(self, directory):
+            return MySink(...)
 
-def value(self, key, number): return (key, number) # a record of this key
+        def value(self, key, number):
+            return (key, number)  # a record of this key
 
-def visible(self, directory): return {key: number} # what an outside reader sees
+        def visible(self, directory):
+            return {key: number}  # what an outside reader sees
 """
 
 from __future__ import annotations
@@ -26,10 +30,10 @@ _KEYS = 4
 
 
 class UpsertContract:
-    """Override ``make_sink``, ``value`` and ``visible``."""
+    """Test a sink that overwrites by key. Override ``make_sink``, ``value`` and ``visible``."""
 
     refuses_late_tasks = True
-    """False: the target cannot compare versions, so that a task which was taken for dead may bring an old value back."""
+    """False: the target cannot compare versions, so a task that was assumed dead may bring an old value back."""
     seeds = 10
 
     def make_sink(self, directory: Path) -> Sink:
@@ -42,7 +46,7 @@ class UpsertContract:
         raise NotImplementedError
 
     def _write(self, directory: Path, version: tuple[int, int], *entries: tuple[int, int], fails: bool = False) -> None:
-        """One attempt of a round, in batches of two, by a copy of the sink as in another process."""
+        """Run one attempt of a round, in batches of two, by a copy of the sink as in another process."""
         sink: Sink = cloudpickle.loads(cloudpickle.dumps(self.make_sink(directory)))
         lease, round = version
         context = WriterContext("job", "sink", 0, 1, round, None, "attempt", START_MS, str(directory), lease=lease)
@@ -72,7 +76,7 @@ class UpsertContract:
         assert self.visible(tmp_path) == {1: 10}
 
     def test_what_is_read_again_behind_a_failure_replaces_what_was_there(self, tmp_path: Path) -> None:
-        """Other rounds than before: old values are seen for a moment, and the end is right."""
+        """The rounds differ from those before: old values are visible for a moment, and the final values are right."""
         self._write(tmp_path, (1, 1), (1, 10), (2, 20))
         self._write(tmp_path, (1, 2), (1, 11), (1, 12), fails=True)
         self._write(tmp_path, (2, 1), (1, 10), (2, 20), (1, 11))
@@ -91,7 +95,7 @@ class UpsertContract:
         assert self.visible(tmp_path) == {1: 12, 2: 20}
 
     def _late(self, directory: Path, version: tuple[int, int], *entries: tuple[int, int]) -> None:
-        """It may be told so, by an error, or have no effect."""
+        """Write as a late task: the write may fail with an error, or have no effect."""
         with contextlib.suppress(Exception):
             self._write(directory, version, *entries)
 

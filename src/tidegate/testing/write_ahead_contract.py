@@ -1,6 +1,10 @@
-"""The contracts of ``GenericWriteAheadSink`` and of ``CheckpointCommitter`` as suites: say how to make yours, and how to read.
+"""Test the contracts of ``GenericWriteAheadSink`` and ``CheckpointCommitter``.
 
-class TestMyCommitter(CheckpointCommitterContract): def make_committer(self, directory): return MyCommitter(...)
+Subclass a suite, and define how to make your object, and how to read its output::
+
+class TestMyCommitter(CheckpointCommitterContract):
+    def make_committer(self, directory):
+        return MyCommitter(...)
 """
 
 from __future__ import annotations
@@ -21,8 +25,8 @@ _SENT = "K6.write-ahead.sent"
 
 
 class WriteAheadContract(SinkContract):
-    """All of ``SinkContract``, but for one gap: a crash between sending and confirming (K6) sends the values of one subtask and
-    round again. Override ``make_sink`` and ``visible``."""
+    """Test all of ``SinkContract``, except for one gap: a crash between sending and confirming (K6) sends the values of
+    one subtask and round again. Override ``make_sink`` and ``visible``."""
 
     repeats_in_the_gap = True
     """False: sending the same values again changes nothing (upserts), or the confirmation is stored with the values."""
@@ -43,7 +47,7 @@ class WriteAheadContract(SinkContract):
         assert _SENT in points, "no value was ever sent"
 
     def test_killed_at_any_point_of_a_restore(self, tmp_path: Path) -> None:
-        """Which sends, too: what is sent and not confirmed is sent again."""
+        """A restore sends, too: values that are sent and not confirmed are sent again."""
         number, fired = 0, True
         while fired:
             directory = tmp_path / str(number)
@@ -62,7 +66,8 @@ class WriteAheadContract(SinkContract):
             number += 1
 
     def _killed_at(self, directory: Path, number: int) -> list[str]:
-        """Crashes at the n-th point of the commit, and checks what is there behind the restore. Returns the name of the point."""
+        """Crash at the n-th point of the commit, and check the values after the restore. Return the name of the
+        point."""
         run, passed = self._run(directory), list[str]()
         run.accept(run.attempt(6, checkpoint=True), 6)
         run.complete()
@@ -91,7 +96,8 @@ class WriteAheadContract(SinkContract):
 
 
 class CheckpointCommitterContract:
-    """Override ``make_committer``: each call makes one for the same place, as another process would."""
+    """Test a committer. Override ``make_committer``: each call makes a committer for the same place, as another process
+    would."""
 
     def make_committer(self, directory: Path) -> CheckpointCommitter:
         raise NotImplementedError
@@ -113,7 +119,7 @@ class CheckpointCommitterContract:
         first.close()
         second = self._opened(tmp_path)
         assert all(second.is_checkpoint_committed(0, _id(1, round)) for round in (4, 5, 6, 7))
-        assert not second.is_checkpoint_committed(0, _id(1, 8)), "a later id counts as confirmed"
+        assert not second.is_checkpoint_committed(0, _id(1, 8)), "an id that is not confirmed yet counts as confirmed"
         second.commit_checkpoint(0, _id(1, 8))
         assert second.is_checkpoint_committed(0, _id(1, 8))
         second.close()
@@ -121,13 +127,13 @@ class CheckpointCommitterContract:
     def test_subtasks_attempts_sinks_and_jobs_are_confirmed_apart(self, tmp_path: Path) -> None:
         committer = self._opened(tmp_path)
         committer.commit_checkpoint(1, _id(2, 5))
-        assert not committer.is_checkpoint_committed(0, _id(2, 5)), "of another subtask"
-        assert not committer.is_checkpoint_committed(1, _id(3, 1)), "of a later attempt"
+        assert not committer.is_checkpoint_committed(0, _id(2, 5)), "an id of another subtask counts as confirmed"
+        assert not committer.is_checkpoint_committed(1, _id(3, 1)), "an id of a later attempt counts as confirmed"
         assert not committer.is_checkpoint_committed(1, _id(1, 9)), (
-            "of an earlier attempt, whose rounds had other records"
+            "an id of an earlier attempt, whose rounds had other records, counts as confirmed"
         )
         for other in (self._opened(tmp_path, sink="other"), self._opened(tmp_path, job="other")):
-            assert not other.is_checkpoint_committed(1, _id(2, 5)), "of another sink or job"
+            assert not other.is_checkpoint_committed(1, _id(2, 5)), "an id of another sink or job counts as confirmed"
             other.close()
         committer.close()
 

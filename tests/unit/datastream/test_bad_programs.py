@@ -208,7 +208,13 @@ def avro_that_a_file_does_not_fit(one: Any, place: Path) -> None:
             "NeverTrigger",
             "or use another trigger",
         ),
-        (trigger_of_texts, "A trigger returns a TriggerResult", "operator 'sums'", "'fire'", "TriggerResult.CONTINUE"),
+        (
+            trigger_of_texts,
+            "The trigger did not return a TriggerResult",
+            "operator 'sums'",
+            "'fire'",
+            "TriggerResult.CONTINUE",
+        ),
         (assigner_of_numbers, "raised", "operator 'sums'", "'int' object is not iterable; record 1", "[result]"),
         (
             union_of_two_types,
@@ -219,13 +225,13 @@ def avro_that_a_file_does_not_fit(one: Any, place: Path) -> None:
         ),
         (
             broadcast_state_from_the_other_side,
-            "Broadcast state is written on the broadcast side only",
+            "Broadcast state is read-only on the other side",
             "operator 'rules'",
             "state 'rules'",
             "process_broadcast_element",
         ),
-        (flat_map_without_results, "raised", "operator 'split'", "'int' object is not iterable", "yields each"),
-        (process_without_results, "raised", "operator 'split'", "'int' object is not iterable", "yields each"),
+        (flat_map_without_results, "raised", "operator 'split'", "'int' object is not iterable", "yield each"),
+        (process_without_results, "raised", "operator 'split'", "'int' object is not iterable", "yield each"),
         (
             other_fields_to_a_shuffle,
             "field [1] is declared as LONG",

@@ -205,7 +205,7 @@ def test_a_write_from_the_other_side_names_operator_and_line(env: StreamExecutio
 
     rules = env.from_collection([("a", 1)]).broadcast(RULES)
     text = failure(env.from_collection([1]).connect(rules).process(Writes()).name("writes"))
-    assert "Broadcast state is written on the broadcast side only" in text
+    assert "Broadcast state is read-only on the other side" in text
     assert "operator 'writes'" in text
     assert "test_broadcast_streams.py" in text
     assert "state 'rules'" in text
@@ -218,7 +218,7 @@ def test_a_state_that_was_not_declared_is_refused(env: StreamExecutionEnvironmen
 
     rules = env.from_collection([("a", 1)]).broadcast(RULES)
     text = failure(env.from_collection([1]).connect(rules).process(Asks()))
-    assert "one of those that broadcast(...) was given" in text
+    assert "was not declared in broadcast(...)" in text
     assert "'names'; there are 'rules'" in text
 
 

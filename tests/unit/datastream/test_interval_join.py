@@ -173,7 +173,7 @@ def test_records_without_timestamps_are_refused(env: StreamExecutionEnvironment)
     with pytest.raises(JobFailedError) as failed:
         collect(joined(untimed))
     text = str(failed.value.__cause__)
-    assert "An interval join takes records with timestamps" in text
+    assert "An interval join needs records with timestamps" in text
     assert "operator 'joined'" in text
     with pytest.raises(ProgramError, match=r"'joined' uses event time, but its records have no timestamps") as refused:
         collect(joined(env.from_collection([("a", 1)])))

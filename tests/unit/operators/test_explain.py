@@ -144,12 +144,12 @@ REASONS = {
     "lambda x: logging.getLogger('x').info(x)": "calls a method info",
     "lambda x: warn(x)": "calls warn",
     "lambda x: helper(x)": "calls helper",
-    "lambda x: list(map(helper, x))": "calls or hands on helper",
-    "lambda x: sorted(x, key=helper)": "calls or hands on helper",
+    "lambda x: list(map(helper, x))": "calls or passes on helper",
+    "lambda x: sorted(x, key=helper)": "calls or passes on helper",
     "lambda x: inner(x)": "calls inner",
     "lambda x: x.emit(1)": "calls x.emit",
     "lambda x: x(1)": "calls the variable x",
-    "lambda x: x[0](1)": "calls what an expression gives",
+    "lambda x: x[0](1)": "calls the result of an expression",
     "lambda x: breakpoint()": "calls breakpoint",
     "lambda x: locals()": "calls locals",
     "lambda x: missing(x)": "calls missing, which is not known",
@@ -157,7 +157,7 @@ REASONS = {
     "lambda x: x.__traceback__": "uses __traceback__",
     "lambda x: getattr(logging, x)": "uses the module logging",
     "def f(x):\n    raise Told('no')": "calls Told",
-    "def f(x):\n    raise Told": "calls or hands on Told",
+    "def f(x):\n    raise Told": "calls or passes on Told",
     "def f(x):\n    if x:\n        y = 1\n    return y": "reads a variable that may be unset: y",
     "def f(x):\n    yield 1\n    yield 2\n    yield 3\n    yield x": "4 yields",
     "def f(x):\n    for n in x:\n        return n": "returns from inside a loop",
@@ -234,6 +234,6 @@ class Asks:
 def test_methods() -> None:
     asks = Asks()
     assert refusal(asks.calls_its_own) == "calls self.own"
-    assert refusal(asks.hands_it_on) == "calls or hands on self.own"
+    assert refusal(asks.hands_it_on) == "calls or passes on self.own"
     assert refusal(asks.calls_an_attribute) == "calls self.unknown"
     assert refusal(asks.fills) is None

@@ -92,17 +92,17 @@ def test_a_file_sink(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     sink = FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder()).build()
     texts(env).sink_to(sink).name("lines")
     text = failure(env)
-    assert "Text that is written must fit its character set, utf-8" in text
+    assert "Text cannot be encoded in its character set, utf-8" in text
     assert "sink FileSink 'lines'" in text
     assert "surrogates not allowed: record 'bad \\ud800 text'" in text
-    assert "replace such characters in a map" in text
+    assert "replace the characters in a map" in text
 
 
 def test_a_charset_that_lacks_a_character(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     sink = FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder("ISO-8859-1")).build()
     env.from_collection([(1, "a"), (2, "\u20ac")]).sink_to(sink)
     text = failure(env)
-    assert "must fit its character set, latin-1" in text
+    assert "cannot be encoded in its character set, latin-1" in text
     assert "record (2, '\u20ac')" in text
 
 

@@ -420,12 +420,12 @@ class Unpicklable(Periodic):
     [
         (
             Fractional,
-            ["emit_watermark takes event time in milliseconds, an int", "0.0 of type float", "operator 'numbers'"],
+            ["emit_watermark needs event time in milliseconds, an int", "0.0 of type float", "operator 'numbers'"],
         ),
         (TooLarge, ["an int of 64 bits", f"{1 << 63} of type int", "operator 'numbers'"]),
         (Raises, ["KeyError: 'no such thing'; record 3", "on_event", "operator 'numbers'", f"{__file__}:"]),
         (Unpicklable, ["attributes of a watermark generator", "Unpicklable of operator 'numbers'"]),
-        (lambda: 3, ["for_generator takes what makes a WatermarkGenerator", "3 of type int"]),
+        (lambda: 3, ["for_generator must return a WatermarkGenerator", "3 of type int"]),
     ],
 )
 def test_a_generator_that_goes_wrong_is_named(tmp_path: Path, generator: Any, messages: list[str]) -> None:

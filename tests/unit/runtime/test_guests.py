@@ -60,7 +60,7 @@ class Handing(Sink, SinkWriter):
 def test_a_sink_that_hands_over_other_than_plain_data_is_named(tmp_path: Path, prepared: Any, found: str) -> None:
     with pytest.raises(ArgumentTypeError) as caught:
         run(SmallJob(tmp_path, sink=Handing(prepared)))
-    assert caught.value.rule.startswith("prepare_commit returns a Prepared with two lists of plain data")
+    assert caught.value.rule.startswith("prepare_commit must return a Prepared with two lists of plain data")
     assert caught.value.where == "sink Handing 'ledger', subtask 0"
     assert caught.value.found == found
     assert "in prepare_commit, and back in the committer" in str(caught.value.cure)

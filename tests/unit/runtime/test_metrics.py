@@ -275,8 +275,8 @@ def test_a_gauge_that_cannot_be_asked_fails_no_job(tmp_path: Path, caplog: pytes
     ("register", "message"),
     [
         (lambda group: (group.counter("n"), group.meter("n")), "a counter and a meter"),
-        (lambda group: group.counter(""), "A metric has a name"),
-        (lambda group: group.gauge("n", 5), "A gauge is a function without arguments"),
+        (lambda group: group.counter(""), "A metric must have a name"),
+        (lambda group: group.gauge("n", 5), "A gauge must be a function without arguments"),
     ],
 )
 def test_metrics_that_cannot_be_are_refused(tmp_path: Path, register: Any, message: str) -> None:

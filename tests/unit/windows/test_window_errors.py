@@ -65,13 +65,16 @@ def keyed() -> Any:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TumblingEventTimeWindows.of(ms(0)), "The size of TumblingEventTimeWindows is greater than 0"),
+        (lambda: TumblingEventTimeWindows.of(ms(0)), "The size of TumblingEventTimeWindows must be greater than 0"),
         (lambda: TumblingEventTimeWindows.of(ms(10), ms(10)), r"must satisfy abs\(offset\) < size"),
         (lambda: TumblingProcessingTimeWindows.of(ms(10), ms(-10)), r"must satisfy abs\(offset\) < size"),
         (lambda: SlidingEventTimeWindows.of(ms(10), ms(5), ms(5)), r"must satisfy abs\(offset\) < slide"),
-        (lambda: SlidingEventTimeWindows.of(ms(10), ms(0)), "The slide of SlidingEventTimeWindows is greater than 0"),
-        (lambda: EventTimeSessionWindows.with_gap(ms(-1)), "The gap of EventTimeSessionWindows is greater than 0"),
-        (lambda: CountTrigger.of(0), "A CountTrigger counts to at least 1"),
+        (
+            lambda: SlidingEventTimeWindows.of(ms(10), ms(0)),
+            "The slide of SlidingEventTimeWindows must be greater than 0",
+        ),
+        (lambda: EventTimeSessionWindows.with_gap(ms(-1)), "The gap of EventTimeSessionWindows must be greater than 0"),
+        (lambda: CountTrigger.of(0), "The count of a CountTrigger must be at least 1"),
     ],
 )
 def test_sizes_and_offsets(make: Any, message: str) -> None:
@@ -83,7 +86,7 @@ def test_sizes_and_offsets(make: Any, message: str) -> None:
     ("build", "error", "message"),
     [
         (lambda k: k.window(5), ArgumentTypeError, "window takes a WindowAssigner object"),
-        (lambda k: k.count_window(0), ProgramError, "The size of a count window is at least 1"),
+        (lambda k: k.count_window(0), ProgramError, "The size of a count window must be at least 1"),
         (lambda k: k.window(SESSIONS).trigger(NeverTrigger()), ProgramError, "does not support merging"),
         (lambda k: k.window(SESSIONS).trigger(DeltaTrigger.of(1, max)), ProgramError, "does not support merging"),
         (lambda k: k.window(TUMBLING).trigger("x"), ArgumentTypeError, "trigger takes a Trigger object"),

@@ -1,1 +1,1 @@
-"""What sources, sinks, operators and functions promise each other."""
+"""Define what sources, sinks, operators and functions promise each other."""

@@ -1,8 +1,9 @@
-"""Batches of records, as rows or as columns: what sources give, and loops, channels, windows and sinks hand on.
+"""Define batches of records, as rows or as columns: sources make batches, and loops, channels, windows and sinks hand
+them on.
 
-In columns a record is a scalar, or a tuple of fields. A column holds values of one type: ints of 64 bits, floats, bools, or texts.
-Every value was a Python object of exactly that type, or becomes one: only the clock shows the difference. Texts are an array of
-Python's own objects: making or reading such a column costs no more than copying a pointer.
+In columns a record is a scalar, or a tuple of fields. A column holds values of one type: ints of 64 bits, floats,
+bools, or texts. Every value was a Python object of exactly that type, or becomes one: only the speed differs. Texts are
+an array of Python's own objects: making or reading such a column costs no more than copying a pointer.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from tidegate.base.errors import UserCodeError
 Column = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
 Rows = Sequence[Any]
-"""Records as Python objects. They are the user's, of any type."""
+"""Records as Python objects, of any type of the user's program."""
 Keys = list[Any]
 """Keys in the engine's form (``state/keys.py``)."""
 TimeList = list[Any]
-"""Event timestamps: ints, and None for a record without one."""
+"""Event timestamps: ints, and None for a record without a timestamp."""
 Times = TimeList | Int64s
-"""A column only where an assigner has made one, up to the loop that the records enter."""
+"""Times are a column only where an assigner has made one, up to the loop that the records enter."""
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 INT, FLOAT, BOOL, TEXT = "i", "f", "b", "O"
 """Types of columns: numpy's letters for kinds of data."""
@@ -34,8 +35,8 @@ WIDEST = 0xFE
 
 
 class Schema(NamedTuple):
-    """What the columns of a batch hold: a letter for the type of each column. ``width`` 0: a record is a scalar; else a tuple of
-    so many fields."""
+    """Describe the columns of a batch: a letter for the type of each column. ``width`` 0: a record is a scalar;
+    otherwise a tuple of this number of fields."""
 
     types: str
     width: int
@@ -48,11 +49,11 @@ class Schema(NamedTuple):
 
 
 class Batch:
-    """Records that are handed on together, as rows: the values, their event timestamps and their keys.
+    """Hold records that are handed on together, as rows: the values, their event timestamps and their keys.
 
-    Sources make batches, and loops, channels and windows hand them on. Whoever needs Python objects asks for ``rows``, whatever
-    form the batch has. A batch of rows has no ``schema`` and no ``columns``; a ``ColumnBatch`` has both. A batch is made for many
-    records at once, never for one.
+    Sources make batches, and loops, channels and windows hand them on. Code that needs Python objects asks for
+    ``rows``, whatever form the batch has. A batch of rows has no ``schema`` and no ``columns``; a ``ColumnBatch`` has
+    both. A batch is made for many records at once, never for one.
 
     ``times`` and ``keys`` are None if the records have none.
     """
@@ -68,7 +69,7 @@ class Batch:
 
     @staticmethod
     def of(given: Given) -> Batch:
-        """Make a batch of what a reader of a source has yielded."""
+        """Make a batch from what a source's reader has yielded."""
         if isinstance(given, Batch):
             return given
         values, times = given
@@ -76,7 +77,7 @@ class Batch:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema of the columns; None if the batch has rows."""
+        """Return the schema of the columns; None if the batch has rows."""
         return None
 
     def __len__(self) -> int:
@@ -86,32 +87,32 @@ class Batch:
         return iter(self.rows())
 
     def rows(self) -> Rows:
-        """The records as Python objects."""
+        """Return the records as Python objects."""
         return self._rows
 
     def time_list(self) -> TimeList | None:
-        """The timestamps as Python objects; None if there are none."""
+        """Return the timestamps as Python objects; None if there are none."""
         times = self.times
         return times if times is None or isinstance(times, list) else times.tolist()
 
     def time_column(self) -> Int64s | None:
-        """The timestamps as a column; None if there are none, or if one of them is missing."""
+        """Return the timestamps as a column; None if there are none, or if one of them is missing."""
         times = self.times
         return int_column(times) if isinstance(times, list) else times
 
     def greatest_time(self) -> int | None:
-        """The greatest timestamp; None if there are none."""
+        """Return the greatest timestamp; None if there are none."""
         times = self.times
         if times is None or not len(times):
             return None
         return max(times) if isinstance(times, list) else int(times.max())
 
     def with_times(self, times: Times | None) -> Batch:
-        """The same records with other timestamps."""
+        """Return the same records with other timestamps."""
         return Batch(self._rows, times, self.keys)
 
     def part(self, start: int, end: int) -> Batch:
-        """The records from ``start`` to ``end``; the batch itself if these are all of its records."""
+        """Return the records from ``start`` to ``end``; the batch itself if these are all of its records."""
         if start == 0 and end == len(self):
             return self
         return Batch(self._rows[start:end], *self._beside(start, end))
@@ -121,7 +122,7 @@ class Batch:
         return None if times is None else times[start:end], None if keys is None else keys[start:end]
 
     def select(self, numbers: list[int]) -> Batch:
-        """Some of the records, by their numbers, as rows."""
+        """Return some of the records, by their numbers, as rows."""
         rows, times, keys = self.rows(), self.time_list(), self.keys
         return Batch(
             [rows[n] for n in numbers],
@@ -130,15 +131,16 @@ class Batch:
         )
 
     def widened(self) -> Batch:
-        """The same records, ready for arithmetic: columns of ints have 64 bits."""
+        """Return the same records, ready for arithmetic: columns of ints have 64 bits."""
         return self
 
 
 class ColumnBatch(Batch):
-    """Records as columns of equal length. ``width`` 0: each record is a scalar; else a tuple of so many fields.
+    """Hold records as columns of equal length. ``width`` 0: each record is a scalar; otherwise a tuple of this number
+    of fields.
 
-    ``key_field``: the column that is also the key of the records, if there is one. Columns of ints that came from another subtask
-    may be narrower than 64 bits: they are for reading, not for arithmetic (``widened``).
+    ``key_field``: the column that is also the key of the records, if there is one. Columns of ints that came from
+    another subtask may be narrower than 64 bits: they are for reading, not for arithmetic (``widened``).
     """
 
     __slots__ = ("columns", "key_field", "width")
@@ -168,7 +170,7 @@ class ColumnBatch(Batch):
         columns = [checked_column(values) for values in fields]
         if not columns or len(columns) > WIDEST or len({len(column) for column in columns}) > 1:
             raise UserCodeError(
-                f"A column batch of tuples has 1 to {WIDEST} columns of one length",
+                f"A column batch of tuples must have 1 to {WIDEST} columns of equal length",
                 found=f"columns of {[len(column) for column in columns]} values",
                 cure="hand over lists of records",
             )
@@ -186,7 +188,7 @@ class ColumnBatch(Batch):
         return list(zip(*lists, strict=True)) if self.width else lists[0]
 
     def row(self, index: int) -> Any:
-        """One of the records as a Python object."""
+        """Return one of the records as a Python object."""
         fields = tuple(column.item(index) for column in self.columns)
         return fields if self.width else fields[0]
 
@@ -205,7 +207,7 @@ class ColumnBatch(Batch):
 
 
 Given = Batch | tuple[Rows | ColumnBatch, list[int] | None]
-"""What a reader of a source may yield: a batch; or its records and, if the source knows them, their event timestamps."""
+"""What a source's reader may yield: a batch; or its records and, if the source knows them, their event timestamps."""
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -218,8 +220,8 @@ def text_column(values: list[str]) -> Column:
 
 
 def number_column(values: Rows) -> Column | None:
-    """The column of a batch whose records are ints of 64 bits, or floats, and nothing else; None for any other batch."""
-    if isinstance(values, range) and values.step == 1:  # of another step numpy rounds the length
+    """Return the column of a batch whose records are only ints of 64 bits, or only floats; None for any other batch."""
+    if isinstance(values, range) and values.step == 1:  # with another step numpy rounds the length
         fits = values.start >= LOWEST and values.stop <= HIGHEST
         return np.arange(values.start, values.stop, dtype=np.int64) if fits else None
     kinds = set(map(type, values))
@@ -229,7 +231,7 @@ def number_column(values: Rows) -> Column | None:
 
 
 def int_column(values: Rows) -> Int64s | None:
-    """The column of ints of 64 bits and nothing else; None for any other values."""
+    """Return the column of values that are only ints of 64 bits; None for any other values."""
     if isinstance(values, range):
         column = number_column(values) if values.step == 1 else None
         if column is not None:
@@ -243,9 +245,10 @@ def int_column(values: Rows) -> Int64s | None:
 
 
 def checked_column(values: Column | list[Any]) -> Column:
-    """A column of one of the four types, a copy: who made it may fill it again. Raises UserCodeError for anything else."""
+    """Return a column of one of the four types, as a copy: the owner of the values may fill them again. Raise
+    UserCodeError for anything else."""
     if isinstance(values, np.ndarray):
-        widened = _widened(values) if values.ndim == 1 else None  # of more dimensions the parts are lists
+        widened = _widened(values) if values.ndim == 1 else None  # with more dimensions, the parts are lists
         return checked_column(values.tolist()) if widened is None else widened
     kinds = set(map(type, values))
     if kinds <= {str}:
@@ -253,15 +256,15 @@ def checked_column(values: Column | list[Any]) -> Column:
     column = np.array(values, dtype=np.bool_) if kinds == {bool} else number_column(values)
     if column is None:
         raise UserCodeError(
-            "A column holds ints of 64 bits, floats, bools or texts, and one of them only",
+            "A column must hold values of one type: ints of 64 bits, floats, bools or texts",
             found=f"values of {', '.join(sorted(kind.__name__ for kind in kinds))}",
-            cure="hand over a list of records for what is not as plain as that",
+            cure="hand over a list of records for values of other or mixed types",
         )
     return column
 
 
 def _widened(values: Column) -> Column | None:
-    """64 bits each; None if they do not fit, or are no numbers."""
+    """Return the values with 64 bits each; None if they do not fit, or are not numbers."""
     kind = values.dtype.kind
     if kind not in (INT, FLOAT, BOOL, "u"):
         return None

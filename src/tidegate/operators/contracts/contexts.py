@@ -1,4 +1,5 @@
-"""What user functions see: runtime context, cached files, process contexts, timer service (PyFlink's method names)."""
+"""Give user functions their contexts: runtime context, cached files, process contexts, timer service (PyFlink's method
+names)."""
 
 from __future__ import annotations
 
@@ -17,43 +18,44 @@ from tidegate.state.descriptors import StateDescriptor
 from tidegate.state.interfaces import AggregatingState, ListState, MapState, ReducingState, ValueState
 
 _arrived: dict[str, dict[str, str]] = {}
-"""Job id -> name -> path, of files that were brought to this host."""
+"""Job id -> name -> path, of files that were sent to this host."""
 
 
 def arrived(job_id: str, files: Mapping[str, str]) -> None:
-    """Note the job's files on this host. Without this call they are where the program was started: on the same host."""
+    """Note the job's files on this host. Without this call the files are where the program was started: on the same
+    host."""
     _arrived[job_id] = dict(files)
 
 
 class DistributedCache:
-    """What ``RuntimeContext.get_distributed_cache`` gives: files by the name they were registered with. ``files``: name -> path
-    where the program was started."""
+    """Return cached files by the name they were registered with; the result of
+    ``RuntimeContext.get_distributed_cache``. ``files``: name -> path where the program was started."""
 
     def __init__(self, job_id: str, files: Mapping[str, str]) -> None:
         self._files = {**files, **_arrived.get(job_id, {})}
 
     def get_file(self, name: str) -> str:
-        """The path of the file or directory on this host. It may be read, and must not be changed: other subtasks read it too."""
+        """Return the path of the file or directory on this host. Do not change the file: other subtasks read it too."""
         if name not in self._files:
             raise ProgramError(
-                "A file is found by the name it was registered with",
+                "No cached file is registered with this name",
                 found=f"no cached file '{name}'",
-                cure=f"one of {', '.join(sorted(self._files))}"
+                cure=f"use one of {', '.join(sorted(self._files))}"
                 if self._files
-                else f'env.register_cached_file("/path", "{name}")',
+                else f'call env.register_cached_file("/path", "{name}")',
             )
         return self._files[name]
 
 
 class TimeDomain(Enum):
-    """Which clock a timer was set on."""
+    """Name the clock on which a timer was set."""
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1
 
 
 class SubtaskRuntimeContext:
-    """Handed to ``open``. Valid as long as the function object lives."""
+    """Be the argument of ``open``. Valid as long as the function object lives."""
 
     def __init__(
         self,
@@ -129,7 +131,7 @@ class SubtaskRuntimeContext:
 
 
 class SubtaskTimerService:
-    """Timers and time of one operator."""
+    """Set timers and read the time of one operator."""
 
     __slots__ = ("_backend", "_operator", "_time", "current_processing_time")
 
@@ -166,7 +168,7 @@ class SubtaskTimerService:
 
 
 class ProcessContext:
-    """The ``ctx`` of ``process_element`` and ``on_timer``. ``ts`` is set by the loop for every record."""
+    """Be the ``ctx`` of ``process_element`` and ``on_timer``. The loop sets ``ts`` for every record."""
 
     __slots__ = ("_backend", "_timer_service", "domain", "ts")
 
@@ -187,6 +189,6 @@ class ProcessContext:
     def get_current_key(self) -> UserValue:
         if self._backend is None:
             raise StateAccessError(
-                "There is a current key only on a keyed stream", cure="call key_by(...) before process(...)"
+                "There is no current key, because the stream is not keyed", cure="call key_by(...) before process(...)"
             )
         return self._backend.context.visible_key

@@ -1,4 +1,4 @@
-"""User functions: what is called for a record, and the life cycle of the objects behind it."""
+"""Define user functions: what is called for a record, and the life cycle of the function objects."""
 
 from __future__ import annotations
 
@@ -11,50 +11,55 @@ from tidegate.operators.loop.blame import user_error
 
 
 class FunctionObject:
-    """The root of the function classes that users extend: the life cycle, with nothing to do. All hooks are optional.
+    """The root of the function classes that users extend: the life cycle, with empty hooks. All hooks are optional.
 
-    Of an object of such a class the method of its kind is called (``map``, ``reduce``, ...), even if it is callable as well.
+    For an object of such a class, the method of its kind is called (``map``, ``reduce``, ...), even if the object is
+    callable as well.
     """
 
     def open(self, runtime_context: Any) -> None:
-        """Once per copy, before its first record: ask for state, open connections."""
+        """Ask for state, open connections. Called once per copy, before its first record."""
 
     def close(self) -> None:
-        """At most once per copy, after its last record. Not called when a worker is killed."""
+        """Release resources. Called at most once per copy, after its last record. Not called when a worker is
+        killed."""
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is complete. Best effort: called before a later round's records, on the copy that runs that round;
-        ids may be skipped (a higher one covers all lower), and a crash loses the call."""
+        """Handle a complete checkpoint. Best effort: called before a later round's records, on the copy that runs that
+        round. Ids may be skipped (a higher id covers all lower ids), and a crash loses the call."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint was given up; a later one will cover its changes. Best effort as above."""
+        """Handle an aborted checkpoint; a later checkpoint will cover its changes. Best effort, as for a complete
+        one."""
 
 
 class CheckpointedFunction:
-    """A function with state of its own beside that of keys: lists that are dealt out anew when the parallelism changes.
+    """A function with state of its own besides keyed state: lists that are redistributed when the parallelism changes.
 
-    Mix it into any function class, sinks too. Fields may hold what belongs to the state between the two calls: a copy of the
-    function whose fields are not what the last round left is thrown away, and a new one is given the state.
+    Mix it into any function class, sinks too. Fields may hold data that belongs to the state between the two calls. If
+    the fields of a copy are not what the last round left, the copy is discarded, and a new copy receives the state.
     """
 
     def initialize_state(self, context: Any) -> None:
-        """Once per copy, before ``open``: ask for states, take over what they hold. ``context``: FunctionInitializationContext."""
+        """Ask for states, and take over their contents. Called once per copy, before ``open``. ``context``:
+        FunctionInitializationContext."""
         raise NotImplementedError
 
     def snapshot_state(self, context: Any) -> None:
-        """At the end of every round, behind its last record: bring the states up to date. ``context``: FunctionSnapshotContext."""
+        """Bring the states up to date. Called at the end of every round, after its last record. ``context``:
+        FunctionSnapshotContext."""
         raise NotImplementedError
 
 
 def checkpointed(function: object) -> CheckpointedFunction | None:
-    """The user's function, if it has state of its own."""
+    """Return the user's function, if it has state of its own."""
     while isinstance(function, FunctionWrapper):
         function = function.wrapped
     return function if isinstance(function, CheckpointedFunction) else None
 
 
 class FunctionWrapper(FunctionObject):
-    """A function object of ours around one of the user's: passes the life cycle on to ``wrapped``."""
+    """Wrap a user's function in a function object of Tidegate, and pass the life cycle on to ``wrapped``."""
 
     def __init__(self, wrapped: UserValue) -> None:
         self.wrapped = wrapped
@@ -78,15 +83,15 @@ class FunctionWrapper(FunctionObject):
 
 
 def hook_of(function: object, name: str) -> UserFunction | None:
-    """A method of the life cycle. A class stands for its constructor, and has no life of its own."""
+    """Return a method of the life cycle. A class stands for its constructor, and has no life cycle."""
     found: UserFunction | None = None if isinstance(function, type) else getattr(function, name, None)
     return found
 
 
 def method_of(function: UserValue, method: str) -> UserFunction:
-    """What is called for a record where a callable may stand for a function object with the method.
+    """Return what is called for a record where a callable may stand for a function object with the method.
 
-    An object of the user's own that is callable is called, whatever methods it has besides.
+    A callable object of a user's own class is called, whatever methods it has besides.
     """
     handed_over: UserFunction = function
     if callable(function) and not isinstance(function, FunctionObject):
@@ -96,7 +101,8 @@ def method_of(function: UserValue, method: str) -> UserFunction:
 
 
 def is_notified(function: object) -> bool:
-    """Whether a function has a hook for complete checkpoints, other than the empty one that all function classes inherit."""
+    """Tell whether a function has a hook for complete checkpoints, other than the empty hook that all function classes
+    inherit."""
     while isinstance(function, FunctionWrapper):
         function = function.wrapped
     hook = getattr(type(function), "notify_checkpoint_complete", None)
@@ -104,20 +110,22 @@ def is_notified(function: object) -> bool:
 
 
 class Hooks:
-    """Life cycle of one function object: ``open`` before its first record, ``close`` behind its last one, notifications between.
+    """Run the life cycle of one function object: ``open`` before its first record, ``close`` after its last record,
+    notifications between.
 
-    A function that was closed and is needed again, because its last round is repeated, is opened again.
+    A closed function that is needed again, because its last round is repeated, is opened again.
     """
 
     def __init__(self, function: object, where: str, context: SubtaskRuntimeContext) -> None:
-        """``context``: what ``open`` is given."""
+        """Prepare the hooks. ``context``: the argument of ``open``."""
         self._function, self._where, self.context = function, where, context
         self._is_open = False
         self.listens = is_notified(function)
-        """Whether it wants to hear of checkpoints: then it is closed when it has heard of the last one."""
+        """Whether the function wants notifications of checkpoints: it is then closed after the notification of the last
+        one."""
 
     def open(self) -> None:
-        """Does nothing if it is open."""
+        """Open the function, unless it is open."""
         if not self._is_open:
             self._is_open = True
             self._call("open", self.context)
@@ -144,7 +152,7 @@ class Hooks:
 
 
 class AsyncInvoked(Protocol):
-    """The function of asynchronous calls."""
+    """A function for asynchronous calls."""
 
     def async_invoke(self, value: UserValue) -> Coroutine[object, object, Iterable[UserValue]]: ...
 
@@ -152,7 +160,7 @@ class AsyncInvoked(Protocol):
 
 
 class RetryPredicate(Protocol):
-    """When a retry strategy wants another call; None: never."""
+    """Say when a retry strategy wants another call; None: never."""
 
     def result_predicate(self) -> Callable[[UserValue], bool] | None: ...
 
@@ -160,7 +168,7 @@ class RetryPredicate(Protocol):
 
 
 class RetryRules(Protocol):
-    """What the engine asks of a retry strategy."""
+    """Give what the engine asks of a retry strategy."""
 
     def can_retry(self, current_attempts: int) -> bool: ...
 

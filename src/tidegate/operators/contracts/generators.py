@@ -1,4 +1,4 @@
-"""Watermark generators of the user's own: called for every record, and their attributes kept with every round."""
+"""Run the user's own watermark generators: called for every record, and their attributes stored with every round."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tidegate.operators.loop.blame import reprlib_repr, user_error
 
 
 class LiveGenerator(WatermarkOutput):
-    """A generator object in a round, and what it has put out so far. ``active_ms``: when a record was last seen."""
+    """Hold a generator object in a round, and its output so far. ``active_ms``: when a record was last seen."""
 
     __slots__ = ("active_ms", "idle", "moved", "user", "watermark")
 
     def __init__(self, user: WatermarkGenerator, watermark: int, active_ms: int, idle: bool) -> None:
         self.user, self.watermark, self.active_ms, self.idle = user, watermark, active_ms, idle
         self.moved = False
-        """Something was put out since it was last looked at."""
+        """The generator has emitted something since the last look."""
 
     def emit_watermark(self, watermark: int) -> None:
         if not isinstance(watermark, int) or isinstance(watermark, bool) or not LOWEST <= watermark <= HIGHEST:
             raise ArgumentTypeError(
-                "emit_watermark takes event time in milliseconds, an int of 64 bits",
+                "emit_watermark needs event time in milliseconds, an int of 64 bits",
                 found=f"{reprlib_repr(watermark)} of type {type(watermark).__name__}",
-                cure="round it, for example int(watermark)",
+                cure="pass an int, for example int(watermark)",
             )
         if self.idle or watermark > self.watermark:
             self.watermark, self.idle, self.moved = max(self.watermark, watermark), False, True
@@ -47,24 +47,26 @@ class LiveGenerator(WatermarkOutput):
 
 
 class GeneratorStrategy(Strategy):
-    """A strategy of the kind "custom": its generators are ``LiveGenerator``s, made from a row and turned into one again."""
+    """Run a strategy of the kind "custom": its generators are ``LiveGenerator`` objects, made from a row and turned
+    into a row again."""
 
     divides_batches = True
 
     def __init__(self, strategy: WatermarkStrategy, settings: Settings, operator: str) -> None:
         super().__init__(strategy)
-        assert strategy.generator is not None  # of the kind "custom"
+        assert strategy.generator is not None  # a strategy of the kind "custom" has a generator
         self.operator, self._make = operator, strategy.generator
         self._interval_ms = settings.watermark_interval_ms
 
     # -- as plain data: watermark, active_ms, idle, the attributes ---------------------------------------------------------
 
     def restored(self, row: Sequence[UserValue], now_ms: int) -> LiveGenerator:
-        """``row``: of an earlier round, maybe of a program with a strategy of another kind; empty: a new generator."""
+        """Return a generator. ``row``: of an earlier round, possibly of a program with another kind of strategy; empty:
+        a new generator."""
         user = self._called("making a generator", self._make)
         if not isinstance(user, WatermarkGenerator):
             raise UserCodeError(
-                "WatermarkStrategy.for_generator takes what makes a WatermarkGenerator",
+                "The function of WatermarkStrategy.for_generator must return a WatermarkGenerator",
                 where=f"operator '{self.operator}'",
                 found=f"{reprlib_repr(user)} of type {type(user).__name__}",
                 cure="return an object of a class that extends WatermarkGenerator",
@@ -83,15 +85,15 @@ class GeneratorStrategy(Strategy):
                 "The attributes of a watermark generator are its state and must be picklable",
                 where=f"{type(generator.user).__name__} of operator '{self.operator}'",
                 found=f"{type(error).__name__}: {error}",
-                cure="keep plain data, or say with __getstate__ what is to be kept",
+                cure="keep plain data only, or choose the data to store in __getstate__",
             ) from error
         return generator.watermark, generator.active_ms, generator.idle, state
 
     # -- records and time --------------------------------------------------------------------------------------------------
 
     def pieces(self, generator: LiveGenerator, batch: Batch, now_ms: int) -> Iterator[Piece]:
-        """A piece ends with each record for which the generator has emitted something."""
-        batch = Batch(batch.rows(), batch.time_list())  # they are handed to the user's code
+        """Divide the batch: a piece ends with each record for which the generator has emitted something."""
+        batch = Batch(batch.rows(), batch.time_list())  # the user's code receives them
         times = batch.time_list() or [None] * len(batch)
         generator.active_ms = now_ms
         on_event, start, at = generator.user.on_event, 0, -1
@@ -126,7 +128,7 @@ class GeneratorStrategy(Strategy):
         return generator.idle or self._timed_out(generator, now_ms)
 
     def next_look_ms(self, generator: LiveGenerator, now_ms: int) -> int | None:
-        """The generator may have something to say though no record comes."""
+        """Return the time of the next look: the generator may emit a watermark although no record comes."""
         return now_ms + self._interval_ms if self._interval_ms else super().next_look_ms(generator, now_ms)
 
     def _called(self, what: str, function: UserFunction, *arguments: object) -> UserValue:
@@ -150,7 +152,7 @@ def _set_state(user: WatermarkGenerator, state: bytes) -> None:
 
 
 def strategy_of(strategy: WatermarkStrategy | None, setup: OperatorSetup, operator: str) -> Strategy:
-    """What a WatermarkStrategy, or None, means in a subtask of the operator."""
+    """Return the strategy of a WatermarkStrategy, or of None, in a subtask of the operator."""
     settings = setup.settings
     if strategy is not None and strategy.kind == "custom" and not settings.batch_mode:
         return GeneratorStrategy(strategy, settings, operator)

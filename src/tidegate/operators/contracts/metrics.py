@@ -1,7 +1,8 @@
-"""Metrics of the functions of an operator in one subtask: what changed in a round goes to the driver with the ack.
+"""Collect the metrics of an operator's functions in one subtask: the changes of a round go to the driver with the ack.
 
-A subtask runs now in this worker and now in that one, so no worker knows a total: it sends what the round has added, and the driver
-adds up what accepted rounds have sent. An operator without metrics sends nothing and does nothing.
+A subtask may run in a different worker in each round, so no worker knows a total. A worker sends what the round has
+added, and the driver adds up the changes of accepted rounds. An operator without metrics sends nothing and does
+nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from tidegate.metrics.metricbase import Counter, Distribution, Meter, MetricGrou
 log = logging.getLogger(__name__)
 
 Groups = tuple[tuple[str, str | None], ...]
-"""From the outside in: a name, or a variable with its value."""
+"""From the outermost group to the innermost: a name, or a variable with its value."""
 COUNTER, GAUGE, METER, DISTRIBUTION = "counter", "gauge", "meter", "distribution"
 
 
 class Change(NamedTuple):
-    """What a round has done to a metric: ``value`` is what was added (counter, meter), what it is now (gauge), or count, sum,
-    least and greatest of the round (distribution). ``span_s``: of a meter."""
+    """Hold the change of a metric in a round: ``value`` is what was added (counter, meter), the current value (gauge),
+    or count, sum, least and greatest of the round (distribution). ``span_s``: of a meter."""
 
     kind: str
     groups: Groups
@@ -98,21 +99,21 @@ class _Gauge:
         pass
 
     def change(self) -> Any:
-        """A gauge that cannot be asked shows nothing: to measure must not fail a job."""
+        """Read the gauge. A gauge that fails shows nothing: a measurement must not fail a job."""
         try:
             value = self.ask()
             if isinstance(value, int | float):
                 return value
-            raise TypeError(f"it gave {value!r:.100} of type {type(value).__name__}, not a number")
+            raise TypeError(f"the gauge returned {value!r:.100} of type {type(value).__name__}, not a number")
         except Exception as error:
             if not self.warned:
-                log.warning("a gauge cannot be asked: %s: %s", type(error).__name__, error)
+                log.warning("cannot read a gauge: %s: %s", type(error).__name__, error)
             self.warned = True
             return None
 
 
 class SubtaskMetrics:
-    """All metrics of an operator's functions in one subtask."""
+    """Hold all metrics of an operator's functions in one subtask."""
 
     def __init__(self, operator: str) -> None:
         self.operator = operator
@@ -121,21 +122,24 @@ class SubtaskMetrics:
     def registered(self, groups: Groups, name: str, kind: str, make: Callable[[], Any]) -> Any:
         if not isinstance(name, str) or not name:
             raise ArgumentTypeError(
-                "A metric has a name", where=f"metrics of operator '{self.operator}'", found=repr(name), cure='"errors"'
+                "A metric must have a name",
+                where=f"metrics of operator '{self.operator}'",
+                found=repr(name),
+                cure='"errors"',
             )
         metric = self._metrics.setdefault((groups, name), None) or make()
         if metric.kind != kind:
             raise ProgramError(
-                "One name in a group of metrics stands for one metric",
+                "Two metrics of one group have the same name",
                 where=f"metric '{name}' of operator '{self.operator}'",
                 found=f"a {metric.kind} and a {kind}",
-                cure="give one of them another name, or a group of its own",
+                cure="give one metric another name, or put one metric into another group",
             )
         self._metrics[groups, name] = metric
         return metric
 
     def begin(self) -> None:
-        """A new round: what an earlier one has added was sent, or does not count."""
+        """Begin a round: the changes of an earlier round were sent, or do not count."""
         for metric in self._metrics.values():
             metric.begin()
 
@@ -164,7 +168,9 @@ class SubtaskMetricGroup(MetricGroup):
     def gauge(self, name: str, obj: Callable[[], int]) -> None:
         if not callable(obj):
             raise ArgumentTypeError(
-                "A gauge is a function without arguments", found=repr(obj), cure="for example lambda: len(self.cache)"
+                "A gauge must be a function without arguments",
+                found=repr(obj),
+                cure="for example lambda: len(self.cache)",
             )
         self._metrics.registered(self._groups, name, GAUGE, lambda: _Gauge(obj)).ask = obj
 

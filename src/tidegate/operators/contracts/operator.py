@@ -1,16 +1,16 @@
-"""What an operator is to the subtask it runs in: the protocol that all kinds share.
+"""Define the protocol between an operator and its subtask, which all kinds share.
 
-A kind is a class in ``kinds/`` and a line in ``kinds/registry.py``. An object of it lives as long as the worker keeps the subtask,
-and takes part in round after round. In the order in which they are called:
+A kind is a class in ``kinds/`` and a line in ``kinds/registry.py``. An object of the class lives as long as the worker
+keeps the subtask, and takes part in round after round. The methods are called in this order:
 
 - once: ``__init__``, ``open``; at the end of the job ``close``;
-- in every round: ``restore``, ``open`` (does nothing where it is open), ``notify``, ``begin``;
-- for every batch: ``begin_batch``, the code it has written into the loop (``write``) or ``take_batch``, then ``settle``, then
-  ``on_watermark``;
-- at the end of the round: ``end_round``, or ``end_input`` if no record will ever come again; ``wake_up_ms``; ``snapshot`` (step 5);
-  ``end``, whatever has happened.
+- in every round: ``restore``, ``open`` (does nothing if the operator is open), ``notify``, ``begin``;
+- for every batch: ``begin_batch``, the code that ``write`` has written into the loop or ``take_batch``, then
+  ``settle``, then ``on_watermark``;
+- at the end of the round: ``end_round``, or ``end_input`` if no record will ever come again; ``wake_up_ms``;
+  ``snapshot`` (step 5); ``end``, whatever has happened.
 
-Nothing an operator keeps from one round to the next is state: what counts is what ``restore`` hands in.
+An operator holds no durable state from one round to the next: only what ``restore`` hands in counts.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 
 class EndOfInput(Enum):
-    """Where the end of the chain's input lies, seen from a round."""
+    """Say where the end of the chain's input lies, relative to a round."""
 
     AHEAD = "ahead"
     NOW = "now"
-    """This round has reached it."""
+    """This round has reached the end."""
     PAST = "past"
-    """An earlier round has reached it: no timer fires any more, and functions that were closed stay closed."""
+    """An earlier round has reached the end: no timer fires any more, and closed functions stay closed."""
 
 
 @dataclass
 class OperatorRound:
-    """What operators may know of the round they are in. ``token``: of this attempt of the task."""
+    """Hold what operators may know of their round. ``token``: of this attempt of the task."""
 
     context: RoundContext
     plan: TaskPlan
@@ -60,20 +60,22 @@ class OperatorRound:
     clock: Callable[[], int]
     end_of_input: EndOfInput = EndOfInput.AHEAD
     holds_time: bool = False
-    """What comes is not in the order in which it was sent: an assigner of watermarks looks at it, and says nothing yet."""
+    """Records do not arrive in the order in which they were sent: an assigner of watermarks looks at them, and emits
+    nothing yet."""
 
     def now_ms(self) -> int:
-        """Processing time, never before the driver's, which decided that a timer is due."""
+        """Return processing time, never earlier than the time of the driver, which decided that a timer is due."""
         return max(self.context.now_ms, self.clock())
 
 
 @dataclass(frozen=True)
 class OperatorSetup:
-    """What a subtask gives an operator. ``index``: of the subtask. ``input_time``: event time at the operator's input. ``emit``:
-    takes batches that the operator emits outside of the loop. ``tags``: the operator's function may emit to side outputs.
-    ``advance(now_ms, exact)``: brings the operators downstream up to the operator's ``output_time`` before it emits more;
-    ``exact``: other chains too see that watermark between what was emitted and what will be. ``column_of``: how a function of a
-    record is evaluated for a whole batch, if there is a way."""
+    """Hold what a subtask gives an operator. ``index``: of the subtask. ``input_time``: event time at the operator's
+    input. ``emit``: takes batches that the operator emits outside of the loop. ``tags``: the operator's function may
+    emit to side outputs. ``advance(now_ms, exact)``: brings the operators downstream up to the operator's
+    ``output_time`` before it emits more; ``exact``: other chains, too, see that watermark between what was emitted and
+    what will be emitted. ``column_of``: how a function of a record is evaluated for a whole batch, if there is a way.
+    """
 
     index: int
     settings: Settings
@@ -85,28 +87,29 @@ class OperatorSetup:
 
 
 class StreamOperator:
-    """One operator in one subtask. Everything but ``write`` or ``take_batch`` may be left as it is here."""
+    """Run one operator in one subtask. A subclass must define ``write`` or ``take_batch``; everything else may stay as
+    it is here."""
 
     collects: ClassVar[bool] = False
-    """It takes whole batches (``take_batch``, ``settle``) and what it is handed in a loop is collected for it."""
+    """The operator takes whole batches (``take_batch``, ``settle``), and a loop collects its records."""
     emits_fresh: ClassVar[bool] = False
-    """What it emits is nobody else's: the first reader need not be given a copy."""
+    """No one else holds the emitted records: the first reader needs no copy."""
     follows_input: ClassVar[bool] = True
-    """Whether its output watermark depends on that of its input."""
+    """Whether the output watermark depends on the watermark of the input."""
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         self.node, self.setup, self.operator = node, setup, node.operator
         self.input_time = setup.input_time
         self.output_time = setup.input_time
-        """Event time downstream. An operator that makes event time, or that has to act before it advances, sets an ``EventTime``
-        of its own here."""
+        """Event time downstream. An operator that makes event time, or that has to act before event time advances, sets
+        its own ``EventTime`` here."""
         self.metrics = SubtaskMetrics(self.operator.name)
         self.tags = setup.tags and node.operator.spec.emits_tagged
         self.declined: str | None = None
-        """Why this round's snapshot may not become a part of a checkpoint; reset by ``restore``."""
+        """Why this round's snapshot must not become a part of a checkpoint; reset by ``restore``."""
         self.misfits: list[Misfits] = []
-        """Of its states, by key and of its own."""
-        self.hooks = [hooks for edge in node.edges for hooks in self._hooks_of(edge.partitioning, "behind")]
+        """Misfits of the operator's states, keyed and not keyed."""
+        self.hooks = [hooks for edge in node.edges for hooks in self._hooks_of(edge.partitioning, "after")]
 
     @property
     def id(self) -> int:
@@ -114,7 +117,8 @@ class StreamOperator:
 
     @property
     def key_context(self) -> KeyContext | None:
-        """What has the current key as its ``key``, set for every record; None where the operator is not keyed."""
+        """Return the object whose ``key`` is the current key, set for every record; None where the operator is not
+        keyed."""
         return None
 
     # -- as long as the worker lives ---------------------------------------------------------------------------------
@@ -142,54 +146,56 @@ class StreamOperator:
             hooks.open()
 
     def notify(self, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
-        """Checkpoints of earlier rounds are complete, or were given up."""
+        """Report checkpoints of earlier rounds that are complete, or were aborted."""
         for hooks in self.hooks:
             hooks.notify(completed, aborted)
 
     def close_at_end(self, end: EndOfInput) -> None:
-        """The input has ended: functions are closed, those that wait for the last checkpoint when they have heard of it."""
+        """Close functions after the end of input. A function that waits for the last checkpoint is closed after its
+        notification."""
         for hooks in self.hooks:
             if end is EndOfInput.PAST or not hooks.listens:
                 hooks.close()
 
     def close(self) -> None:
-        """The job, or this attempt of it, is over in this worker."""
+        """Close the functions: the job, or this attempt of it, has finished in this worker."""
         for hooks in self.hooks:
             hooks.close()
 
     # -- records -----------------------------------------------------------------------------------------------------
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
-        """Write the code that handles the record in the variable ``value``. ``keyed``: its key is in ``tg_k``. ``input``: which
-        of its inputs the record belongs to, from 0."""
+        """Write the code that handles the record in the variable ``value``. ``keyed``: its key is in ``tg_k``.
+        ``input``: the number of the record's input, from 0."""
         raise NotImplementedError
 
     def begin_batch(self, keys: list[UserValue] | None, now_ms: int) -> None:
-        """A batch is about to enter the chain. ``keys``: of its records, at the head of the chain."""
+        """Prepare for a batch that is about to enter the chain. ``keys``: of its records, at the head of the chain."""
 
     def take_batch(self, batch: Batch) -> None:
-        """Process a batch as the head of the chain (if it ``collects``)."""
+        """Process a batch as the head of the chain (if the operator ``collects``)."""
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Process what was collected: the loop is through with a batch."""
+        """Process what was collected: the loop has finished a batch."""
 
     # -- a round -----------------------------------------------------------------------------------------------------
 
     def fits(self, snapshot: OperatorSnapshot) -> bool:
-        """Tell whether its functions may continue from there. If not, the subtask is made anew before the round."""
+        """Tell whether the functions may continue from the snapshot. If not, the subtask is made again before the
+        round."""
         return True
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
-        """A round begins on what the last accepted one has left. Functions may not be open yet."""
+        """Begin a round with the snapshot of the last accepted round. Functions may not be open yet."""
         self.round, self.declined = round, None
         self.metrics.begin()
         if self.output_time is not self.input_time:
             self.output_time.watermark, self.output_time.idle = snapshot.watermark, snapshot.idle
 
     def rehearse(self, snapshot: OperatorSnapshot, round: OperatorRound) -> list[str]:
-        """Ahead of the first round: which of the states that are known now, or that functions ask for as they open, are declared
-        otherwise than they are stored."""
+        """Return the states that are declared otherwise than they are stored, before the first round. This covers the
+        states that are known now and the states that functions ask for as they open."""
         found: list[str] = []
         for misfits in self.misfits:
             misfits.kept = found
@@ -202,52 +208,54 @@ class StreamOperator:
         return found
 
     def begin(self) -> None:
-        """Functions are open and have been notified: bring up the state."""
+        """Bring up the state: functions are open and have been notified."""
 
     def on_processing_time(self, now_ms: int) -> None:
-        """Time has passed since the last round."""
+        """Handle the time that has passed since the last round."""
 
     def on_watermark(self, now_ms: int) -> None:
-        """Records have passed, and maybe ``input_time`` has advanced: bring ``output_time`` up to it."""
+        """Bring ``output_time`` up to ``input_time``: records have passed, and ``input_time`` may have advanced."""
 
     def end_of_key(self, now_ms: int) -> None:
-        """Batch mode, at the head of a chain: the last record of the current key has passed, and the next one's come."""
+        """End the current key in batch mode, at the head of a chain: its last record has passed, and the records of the
+        next key follow."""
 
     def end_input(self, now_ms: int) -> None:
-        """The last record of all has passed, and ``input_time`` has the last watermark."""
+        """End the input: the last record of all has passed, and ``input_time`` has the last watermark."""
         self.on_watermark(now_ms)
 
     def end_round(self, now_ms: int) -> None:
-        """No record comes any more in this round, but in later ones."""
+        """End the round: no more records come in this round, but in later rounds."""
         self.on_watermark(now_ms)
 
     def wake_up_ms(self, now_ms: int) -> int | None:
-        """When it wants another round even if there is no record."""
+        """Return when the operator wants another round even without a record."""
         return None
 
     def prepare_commit(self) -> list[object] | None:
-        """Step 5 of a sink, before ``snapshot``: what is to be committed with the checkpoint. None: it is no sink."""
+        """Step 5 of a sink, before ``snapshot``: return what has to be committed with the checkpoint. None: the
+        operator is not a sink."""
         return None
 
     def snapshot(self) -> OperatorSnapshot:
-        """Step 5: what the operator is now, durable. Whoever runs the next round, anywhere, is handed it by ``restore``."""
+        """Step 5: return the durable state of the operator. ``restore`` hands it to the next round, on any host."""
         return OperatorSnapshot(self.parts(), *self.status(self.round.end_of_input))
 
     def status(self, end: EndOfInput) -> Status:
-        """How it leaves its output, which is how the next round starts."""
+        """Return the status of the output, with which the next round starts."""
         return Status(self.output_time.watermark if end is EndOfInput.AHEAD else MAX_WATERMARK, self.output_time.idle)
 
     def parts(self) -> dict[str, Part]:
-        """What the operator has to keep, by name."""
+        """Return the state that the operator has to keep, by name."""
         return {}
 
     def end(self, *, abort: bool) -> None:
-        """The ack is out. ``abort``: the round will not be accepted."""
+        """Finish the round: the ack is sent. ``abort``: the round will not be accepted."""
 
 
 class CollectingOperator(StreamOperator):
-    """An operator that works on whole batches: the loop collects ``values`` and ``timestamps`` for it. A subclass processes them in
-    ``settle`` and clears them."""
+    """Run an operator that works on whole batches: the loop collects ``values`` and ``timestamps`` for it. A subclass
+    processes both in ``settle`` and clears them."""
 
     collects: ClassVar[bool] = True
 
@@ -258,7 +266,7 @@ class CollectingOperator(StreamOperator):
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
-        self.clear()  # what a failed round has left
+        self.clear()  # drop what a failed round has left
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
         owner = source.owner(self.node, value)

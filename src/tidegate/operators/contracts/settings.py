@@ -1,4 +1,4 @@
-"""What every subtask of a job has to know of its surroundings."""
+"""Hold what every subtask of a job has to know of its environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.state.local_dir import local_name
 from tidegate.state.stores import DEFAULTS, StoreOptions
 
 NO_LEASE = 0
-"""Of subtasks outside of a job; tokens begin with 1."""
+"""The token of subtasks outside of a job; tokens begin with 1."""
 
 
 def _system_now_ms() -> int:
@@ -23,7 +23,7 @@ def _system_now_ms() -> int:
 
 @dataclass(frozen=True)
 class Settings:
-    """The same for all subtasks. ``root``: the job's directory on checkpoint storage."""
+    """Hold the settings that all subtasks share. ``root``: the job's directory on checkpoint storage."""
 
     job_id: str
     root: str
@@ -31,8 +31,8 @@ class Settings:
     more_roots: tuple[str, ...] = ()
     """Further directories for stores of keyed state, over which the subtasks of an operator are spread."""
     spool: str | None = None
-    """Where state files wait for their checkpoint, on the host that tasks and driver share; None: they are stored with their
-    round."""
+    """Where state files wait for their checkpoint, on the host that tasks and driver share; None: they are stored with
+    their round."""
     chunk_records: int = options.CHUNK_RECORDS.default
     state_backend: str = options.STATE_BACKEND.default
     stores: StoreOptions = DEFAULTS
@@ -47,26 +47,26 @@ class Settings:
     cached_files: dict[str, str] = field(default_factory=dict)
     """Name -> path where the program was started."""
     object_reuse: bool = options.OBJECT_REUSE.default
-    """Records are never copied: the program promises not to change what it has emitted or was handed."""
+    """Records are never copied: the program promises not to change records that it has emitted or received."""
     inline: bool = options.INLINE_FUNCTIONS.default
     """Small functions are written into the loop instead of called."""
     batch_mode: bool = False
-    """No watermark before the one at the end of input, where the timers of both kinds fire."""
+    """There is no watermark before the end of input, where the timers of both kinds fire."""
     watermark_interval_ms: int = options.AUTO_WATERMARK_INTERVAL.default
-    """How often generators of watermarks are asked while no record comes; 0: watermarks are emitted by ``on_event`` only."""
+    """How often generators of watermarks are called while no record comes; 0: only ``on_event`` emits watermarks."""
     lease: int = NO_LEASE
     """The token of the job attempt: it grows from attempt to attempt."""
     publishes_rounds: bool = False
-    """What sinks prepare is committed with its round, and not with a checkpoint (at-least-once)."""
+    """Prepared output of sinks is committed with its round, and not with a checkpoint (at-least-once)."""
     force_unaligned: bool = False
-    """Records that a partitioner of the user's has spread may wait in a checkpoint too."""
+    """Records that a user's partitioner has spread may wait in a checkpoint too."""
     replays: bool = False
-    """A round is run again to be looked at (``runtime/replay.py``): no sink is touched."""
+    """A round is run again for inspection (``runtime/replay.py``): no sink is touched."""
     now_ms: Callable[[], int] = _system_now_ms
 
     @property
     def local_name(self) -> str:
-        """The name of the job on a host."""
+        """Return the name of the job on a host."""
         return local_name(self.job_id, self.root)
 
     @property
@@ -74,12 +74,13 @@ class Settings:
         return self.local_root, *self.more_roots
 
     def store_root(self, operator: str, subtask: int) -> str:
-        """The directory for the store of a subtask, in every round the same; those of an operator are on different ones."""
+        """Return the directory for the store of a subtask, the same in every round. The subtasks of an operator are
+        spread over the directories."""
         roots = self.local_roots
         return roots[(zlib.crc32(operator.encode()) + subtask) % len(roots)]
 
     def state_files(self) -> Files:
-        """Where tasks write and read state files."""
+        """Return the storage where tasks write and read state files."""
         if self.spool:
             return SpooledFiles(self.root, self.spool, strong=self.strong_hashes)
         return Files(self.root, strong=self.strong_hashes)

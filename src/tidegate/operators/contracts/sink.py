@@ -1,12 +1,13 @@
-"""The sink protocol: writers on the executors, committables through the checkpoint, a committer on the driver.
+"""Define the sink protocol: writers on the executors, committables through the checkpoint, a committer on the driver.
 
-One round of one sink subtask: ``create_writer`` -> ``write_batch``* -> ``prepare_commit`` -> ``close``. A writer lives for one
-attempt of one round only, and several attempts may be alive at once (retries, zombies): **whatever a writer creates
-outside must be invisible to readers and carry a name no other attempt uses** (``WriterContext.attempt`` is unique).
-Committables of accepted rounds are committed, in order, when the checkpoint that covers them is complete (step 8); in a job that
-promises at-least-once only, with their round.
+One round of one sink subtask: ``create_writer`` -> ``write_batch``* -> ``prepare_commit`` -> ``close``. A writer lives
+for one attempt of one round only, and several attempts may be alive at once (retries, zombies): **whatever a writer
+creates outside must be invisible to readers and have a name that no other attempt uses** (``WriterContext.attempt`` is
+unique). Committables of accepted rounds are committed, in order, when the checkpoint that covers them is complete (step
+8). A job that only promises at-least-once commits them with their round.
 
-Committables and writer states are plain data (None, bool, int, float, str, bytes, list, dict): they go into checkpoint metadata.
+Committables and writer states are plain data (None, bool, int, float, str, bytes, list, dict): they go into checkpoint
+metadata.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tidegate.base.user_code import UserValue
 
 
 class Publication(Enum):
-    """When the committables of a round are handed to the committer. At-least-once mode makes ROUND of all of them."""
+    """Say when the committables of a round are handed to the committer. At-least-once mode uses ROUND for all sinks."""
 
     CHECKPOINT = "checkpoint"
     """When the checkpoint is complete (exactly-once); without checkpointing, at the end of the job."""
@@ -33,7 +34,7 @@ class Publication(Enum):
 
 
 class SinkGuarantee(Enum):
-    """What a sink adds to the job's end-to-end guarantee (SPEC E9)."""
+    """Say what a sink adds to the job's end-to-end guarantee (SPEC E9)."""
 
     BEST_EFFORT = "best effort"
     """Output may be lost even without a failure of the job."""
@@ -52,27 +53,29 @@ class WriterContext:
     parallelism: int
     round: int
     checkpoint_id: int | None
-    """The checkpoint or savepoint whose barrier rides on this round, or None."""
+    """The checkpoint or savepoint whose barrier belongs to this round, or None."""
     attempt: str
     """Unique for each attempt of each task."""
     now_ms: int
-    """This task's time: never behind ``round_ms``."""
+    """This task's time: never earlier than ``round_ms``."""
     staging: str
     """Directory on checkpoint storage for files of this sink (``taskowned/<sink_id>``); create it before use."""
     lease: int = 0
-    """The token of the job attempt, which grows: what carries a smaller one than the committer's is of an attempt before it."""
+    """The token of the job attempt, which grows. Data with a token smaller than the committer's belongs to an earlier
+    attempt."""
     publishes: bool = False
-    """What this round prepares is committed as soon as the round is accepted (at-least-once), and the state the next writer is
-    restored with may be older than what is committed. A writer brings everything it has open to its end."""
+    """The output of this round is committed as soon as the round is accepted (at-least-once). The state with which the
+    next writer is restored may be older than the committed output. A writer finishes everything it has open."""
     savepoint: bool = False
-    """A savepoint rides on this round. What a writer has open should come to its end: a savepoint may be restored when the job has
-    long gone on, and whatever its writers went on with is another thing by then. Committables are, or are not, committed."""
+    """This round has a savepoint. A writer should finish everything it has open: a savepoint may be restored long after
+    the job has continued, and the things its writers continued with have changed by then. Committables are either
+    committed or not."""
     round_ms: int = 0
     """When the driver began the round, by its clock: the same in all subtasks."""
 
 
 def _always_ours() -> None:
-    """There is no lease to lose (contract tests)."""
+    """Pass: there is no lease to lose (contract tests)."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +90,13 @@ class CommitterContext:
     lease: int = 0
     """As in ``WriterContext``."""
     publishes: bool = False
-    """At-least-once: ``commit`` gets what a round has prepared, which is in no checkpoint. What was begun to be committed when a
-    crash came is committed by ``abort_lingering``, where an abort would do harm."""
+    """At-least-once: ``commit`` gets the prepared output of a round, which is in no checkpoint. If a crash interrupts a
+    commit, ``abort_lingering`` completes the commit, where an abort would do harm."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What ``prepare_commit`` hands over: ``committables`` to commit, ``state`` to give to the next round's writers."""
+    """Hold the result of ``prepare_commit``: ``committables`` to commit, ``state`` for the next round's writers."""
 
     committables: list[Any] = field(default_factory=list)
     state: list[Any] = field(default_factory=list)
@@ -106,68 +109,74 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def prepare_commit(self, end_of_input: bool) -> Prepared:
-        """Step 5: make everything written durable. Afterwards commit or abort must be possible from another process."""
+        """Step 5: make everything written durable. Afterwards another process must be able to commit or abort it."""
 
     def abort(self) -> None:
-        """The attempt failed: undo what can be undone. Best effort; ``Committer.abort_lingering`` finds the rest."""
+        """Undo what can be undone, because the attempt failed. Best effort; ``Committer.abort_lingering`` finds the
+        rest."""
 
     def close(self) -> None:
-        """Called after ``prepare_commit`` or ``abort``."""
+        """Release resources. Called after ``prepare_commit`` or ``abort``."""
 
 
 class Committer(ABC):
-    """Lives on the driver. All methods are idempotent: after a crash they are called again."""
+    """Commit on the driver. All methods are idempotent: after a crash they are called again."""
 
     @abstractmethod
     def commit(self, committables: list[Any]) -> None:
-        """Step 8. In order of rounds. Raise ``RetryableCommitError`` to be called again with backoff (with all of them: what is
-        done already must be a no-op), any other error to fail the job."""
+        """Step 8: commit, in order of rounds. Raise ``RetryableCommitError`` to be called again with backoff and with
+        all committables: a commit that is already done must be a no-op. Raise any other error to fail the job."""
 
     def recover(self, committables: list[Any]) -> None:
-        """As ``commit``, for committables of a restored checkpoint: whether they were committed before is not known."""
+        """Commit as ``commit`` does, for committables of a restored checkpoint: whether they were committed before is
+        unknown."""
         self.commit(committables)
 
     def abort(self, committables: list[Any]) -> None:
-        """These will never be committed (their round or checkpoint was given up)."""
+        """Abort committables that will never be committed, because their round or checkpoint was discarded."""
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
-        """After a restore, before the first round: abort everything of this job and sink that earlier attempts prepared and that
-        is in neither list (``committables`` were committed just before, ``states`` go to the new writers). Found by name.
+        """Abort everything of this job and sink that earlier attempts prepared and that is in neither list. Called
+        after a restore, before the first round. ``committables`` were committed just before, ``states`` go to the new
+        writers. Prepared work is found by name.
 
-        **List first, then ``CommitterContext.check_lease()``, then abort only what was listed.** An attempt that was paused
-        here and wakes up after a newer one has taken over must not see that one's transactions: if the check passes, the
-        newer attempt had not started when the list was made, so nothing in it can be its.
+        **List first, then ``CommitterContext.check_lease()``, then abort only what was listed.** An attempt that was
+        paused here and wakes up after a newer attempt has taken over must not see the newer attempt's transactions. If
+        the check passes, the newer attempt had not started when the list was made, so nothing in the list can belong to
+        it.
         """
 
     def close(self) -> None: ...
 
 
 class GlobalCommitter(ABC):
-    """Writes one thing for all subtasks (a manifest, a version of a table). Lives on the driver, and is called behind the
-    ``Committer``, when that has committed the same committables."""
+    """Write one thing for all subtasks (a manifest, a version of a table). Lives on the driver, and is called after the
+    ``Committer`` has committed the same committables."""
 
     @abstractmethod
     def commit(self, committables: list[Any]) -> None:
-        """Once for each checkpoint that has any, with all its committables of all subtasks, in the order of rounds. After a crash
-        again, maybe together with those of the checkpoint before it, which are done. Errors as in ``Committer.commit``."""
+        """Commit the committables of a checkpoint: called once for each checkpoint that has any, with those of all
+        subtasks, in the order of rounds. After a crash it is called again, possibly together with committables of the
+        previous checkpoint, which are done. Errors as in ``Committer.commit``."""
 
     def close(self) -> None: ...
 
 
 class Sink(ABC):
-    """What ``DataStream.sink_to`` takes. Pickled once to the executors."""
+    """Write the records of a stream to the outside: the argument of ``DataStream.sink_to``. Pickled once to the
+    executors."""
 
     publication: Publication = Publication.CHECKPOINT
     guarantee: SinkGuarantee = SinkGuarantee.NONE
     to_raise: str = "write to a sink that commits with the checkpoint (FileSink, TwoPhaseCommitSinkFunction ...)"
-    """What a user could do about a job that promises less because of this sink."""
+    """What a user can do about a job that promises less because of this sink."""
     reads_records: bool = True
-    """False: nobody ever sees the records, so they need not be checked against the declared type of their stream."""
+    """False: no one ever sees the records, so they need not be checked against the declared type of their stream."""
     holds_back: str | None = None
-    """What makes records wait for later ones, if anything does: such a sink is refused where rounds are committed at once."""
+    """Why records wait for later ones, if they do: such a sink is refused where rounds are committed at once."""
     marks_checkpoints: bool = False
-    """True: ``prepare_commit`` is called with every barrier, also in a subtask that has had no records: the committables of rounds
-    before it then always meet the id of the checkpoint they are committed with."""
+    """True: ``prepare_commit`` is called with every barrier, also in a subtask without records. The committables of
+    earlier rounds then always meet the id of the checkpoint with which they are committed."""
     function: object = None
     """The user function, if the sink calls one. It may be a ``CheckpointedFunction``."""
     can_have_uid: bool = True
@@ -175,31 +184,35 @@ class Sink(ABC):
 
     @abstractmethod
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
-        """``state``: what the previous round's writer of this subtask handed over; after a rescale, of several or of none."""
+        """Return a writer. ``state``: what the previous round's writer of this subtask handed over; after a rescale, of
+        several writers or of none."""
 
     def create_committer(self, context: CommitterContext) -> Committer | None:
-        """None: the sink needs no commit (nothing it does has to wait)."""
+        """Return the committer. None: the sink needs no commit (nothing it does has to wait)."""
         return None
 
     def create_global_committer(self, context: CommitterContext) -> GlobalCommitter | None:
-        """None: what the committer does is all."""
+        """Return the global committer. None: the committer does everything."""
         return None
 
     def validate(self) -> None:
-        """Raise a clear error before the job starts if the sink cannot work (path is a file, server not reachable ...)."""
+        """Raise a clear error before the job starts if the sink cannot work (path is a file, server not reachable
+        ...)."""
 
     def validate_parallelism(self, parallelism: int) -> None:
-        """Raise before the job starts if so many writers cannot work at once."""
+        """Raise before the job starts if this number of writers cannot work at once."""
 
     def validate_checkpoints(self, interval_ms: int | None) -> None:
-        """Raise before the job starts if the sink cannot keep its promise with checkpoints this far apart, or (None) without."""
+        """Raise before the job starts if the sink cannot keep its promise with checkpoints this far apart, or (None)
+        without checkpoints."""
 
     def job_ended(self, failure: Exception | None) -> None:
-        """The job has ended, with this failure or without one. Called once, on the driver, on the object that the program made."""
+        """Handle the end of the job, with this failure or without one. Called once, on the driver, on the object that
+        the program made."""
 
 
 class UnwrittenSink(Sink):
-    """In the place of another, whose records are checked and go nowhere: where a round is only looked at."""
+    """Replace another sink where a round is only replayed for inspection: records are checked and discarded."""
 
     def __init__(self, sink: Sink) -> None:
         self.reads_records = sink.reads_records
@@ -217,13 +230,15 @@ class _NoWriter(SinkWriter):
 
 
 def committer_of(sink: Sink, context: CommitterContext) -> Committer | None:
-    """Both committers of a sink as one: step 8 calls the committer, then the global one. None: the sink needs no commit."""
+    """Return both committers of a sink as one: step 8 calls the committer, then the global committer. None: the sink
+    needs no commit."""
     own, common = sink.create_committer(context), sink.create_global_committer(context)
     return own if common is None else _BothCommitters(own, common)
 
 
 class _BothCommitters(Committer):
-    """A crash or an error between the two is one in the middle of a commit: both are called again."""
+    """Call both committers. A crash or an error between the two is one in the middle of a commit: both are called
+    again."""
 
     def __init__(self, own: Committer | None, common: GlobalCommitter) -> None:
         self._own, self._global = own, common

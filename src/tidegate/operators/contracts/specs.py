@@ -1,7 +1,7 @@
-"""The spec of each kind of operator, as frozen data with typed fields, and the sources and sinks of a job with their types.
+"""Define the spec of each kind of operator, as frozen data with typed fields. Find the sources and sinks of a job.
 
-``function`` is what the user handed over: a callable or an object of PyFlink's function classes. A kind is a spec here, a class in
-``kinds/`` and a line in ``registry.py``.
+``function`` is the user's argument: a callable or an object of PyFlink's function classes. A kind is a spec here, a
+class in ``kinds/`` and a line in ``registry.py``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from tidegate.state.descriptors import MapStateDescriptor, ReducingStateDescript
 
 @dataclass(frozen=True)
 class SourceSpec(OperatorSpec):
-    """``declared`` is the type to which records are converted; None: the source itself gives records of the stream's type."""
+    """Describe a source. ``declared`` is the type to which records are converted; None: the source itself gives records
+    of the stream's type."""
 
     role = Role.SOURCE
     inputs = 0
@@ -60,7 +61,8 @@ class SourceSpec(OperatorSpec):
 
 @dataclass(frozen=True)
 class FunctionSpec(OperatorSpec):
-    """A kind that calls a user function. On a keyed input the function's runtime context offers keyed state."""
+    """Describe a kind that calls a user function. On a keyed input the function's runtime context offers keyed
+    state."""
 
     methods: ClassVar[tuple[str, ...]]
     """The methods of a function object that are called for records, one for each input."""
@@ -81,7 +83,8 @@ class FunctionSpec(OperatorSpec):
 
 
 class RecordTimeSpec(FunctionSpec):
-    """A kind whose output records have the timestamp of their input record. A plain callable may be the function."""
+    """Describe a kind whose output records have the timestamp of their input record. A plain callable may be the
+    function."""
 
     takes_callables = True
 
@@ -91,7 +94,7 @@ class RecordTimeSpec(FunctionSpec):
 
 
 class TaggingSpec(FunctionSpec):
-    """A kind whose function may emit ``(OutputTag, value)``, which goes to a side output."""
+    """Describe a kind whose function may emit ``(OutputTag, value)``, which goes to a side output."""
 
     @property
     def emits_tagged(self) -> bool:
@@ -117,14 +120,14 @@ class FilterSpec(RecordTimeSpec):
 
 @dataclass(frozen=True)
 class ProcessSpec(TaggingSpec):
-    """``function`` has ``process_element(value, ctx)`` and may have ``on_timer``."""
+    """Describe a process function: ``function`` has ``process_element(value, ctx)`` and may have ``on_timer``."""
 
     methods = ("process_element",)
 
 
 @dataclass(frozen=True)
 class CoMapSpec(FunctionSpec):
-    """A result of None is no record."""
+    """Describe a map of two inputs. A result of None is no record."""
 
     inputs = 2
     methods = ("map1", "map2")
@@ -138,7 +141,7 @@ class CoFlatMapSpec(FunctionSpec):
 
 @dataclass(frozen=True)
 class CoProcessSpec(TaggingSpec):
-    """Like ``ProcessSpec``, with a method for each of two inputs."""
+    """Describe a process function with a method for each of two inputs; otherwise like ``ProcessSpec``."""
 
     inputs = 2
     methods = ("process_element1", "process_element2")
@@ -146,8 +149,9 @@ class CoProcessSpec(TaggingSpec):
 
 @dataclass(frozen=True)
 class BroadcastProcessSpec(TaggingSpec):
-    """Like ``ProcessSpec``. The second input is broadcast; ``process_broadcast_element`` builds the broadcast states from it.
-    ``broadcast_states`` describes the maps, which are the same in all subtasks."""
+    """Describe a process function with broadcast state, like ``ProcessSpec``. The second input is broadcast;
+    ``process_broadcast_element`` builds the broadcast states from it. ``broadcast_states`` describes the maps, which
+    are the same in all subtasks."""
 
     inputs = 2
     methods = ("process_element", "process_broadcast_element")
@@ -157,9 +161,10 @@ class BroadcastProcessSpec(TaggingSpec):
 
 @dataclass(frozen=True)
 class IntervalJoinSpec(TaggingSpec):
-    """``function`` has ``process_element(left, right, ctx)``. A left record joins the right records that are ``lower`` to ``upper``
-    milliseconds later, both included. ``left_late`` and ``right_late`` are ids of the side outputs for late records, or None.
-    ``left_fixed`` and ``right_fixed``: records are immutable, by their declared type."""
+    """Describe an interval join. ``function`` has ``process_element(left, right, ctx)``. A left record joins the right
+    records that are ``lower`` to ``upper`` milliseconds later, both included. ``left_late`` and ``right_late`` are ids
+    of the side outputs for late records, or None. ``left_fixed`` and ``right_fixed``: records are immutable, by their
+    declared type."""
 
     inputs = 2
     methods = ("process_element",)
@@ -178,8 +183,8 @@ class IntervalJoinSpec(TaggingSpec):
 
 @dataclass(frozen=True)
 class ReduceSpec(RecordTimeSpec):
-    """A rolling reduce per key, which emits the new aggregate for every record. ``function`` is ``(a, b) -> c``, or an object with
-    ``reduce``. In batch mode there is one result per key, at the end of the bounded input."""
+    """Describe a rolling reduce per key, which emits the new aggregate for every record. ``function`` is ``(a, b) ->
+    c``, or an object with ``reduce``. In batch mode there is one result per key, at the end of the bounded input."""
 
     methods = ("reduce",)
 
@@ -190,11 +195,11 @@ class ReduceSpec(RecordTimeSpec):
 
 
 class LastReduction(FunctionWrapper):
-    """A process function that reduces the records of a key in state, and emits the result from a timer at the end of time."""
+    """Reduce the records of a key in state, and emit the result from a timer at the end of time: a process function."""
 
     def __init__(self, function: object, value_type: TypeInformation | None) -> None:
         super().__init__(function)
-        reduce = partial(method_of(function, "reduce"))  # it has no methods that the descriptor would rather take
+        reduce = partial(method_of(function, "reduce"))  # it has no methods that the descriptor would prefer
         self._descriptor = ReducingStateDescriptor("reduction", reduce, value_type or Types.PICKLED_BYTE_ARRAY())
 
     def open(self, runtime_context: SubtaskRuntimeContext) -> None:
@@ -211,7 +216,7 @@ class LastReduction(FunctionWrapper):
 
 @dataclass(frozen=True)
 class WindowingSpec(TaggingSpec):
-    """A kind that puts records into windows."""
+    """Describe a kind that puts records into windows."""
 
     methods = ("add",)
 
@@ -224,14 +229,14 @@ class WindowingSpec(TaggingSpec):
 
 @dataclass(frozen=True)
 class WindowSpec(WindowingSpec):
-    """Windows of any kind."""
+    """Describe windows of any kind."""
 
     calls_only = True
 
 
 @dataclass(frozen=True)
 class SlicedWindowSpec(WindowingSpec):
-    """Aligned event-time windows that fire when the watermark passes their end."""
+    """Describe aligned event-time windows that fire when the watermark passes their end."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +272,8 @@ class TimestampsSpec(OperatorSpec):
 
 @dataclass(frozen=True)
 class SinkSpec(OperatorSpec):
-    """``type_info`` is the declared type of the records; a record that does not fit never reaches the sink."""
+    """Describe a sink. ``type_info`` is the declared type of the records; a record that does not fit never reaches the
+    sink."""
 
     role = Role.SINK
 
@@ -276,7 +282,7 @@ class SinkSpec(OperatorSpec):
 
     @property
     def connector(self) -> str:
-        """The class of the sink, or the user function that the sink calls."""
+        """Return the class of the sink, or the user function that the sink calls."""
         function = self.sink.function
         if function is None:
             return type(self.sink).__name__

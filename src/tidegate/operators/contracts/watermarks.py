@@ -1,4 +1,4 @@
-"""Watermarks: generated per split or operator, combined over channels."""
+"""Generate watermarks per split or operator, and combine them over channels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tidegate.operators.loop.rewrites.rewrite import OfColumn
 
 
 class EventTime:
-    """Event time in a part of a chain, set by its input or by an assigner of watermarks. ``idle``: no records are expected."""
+    """Hold the event time in a part of a chain, set by its input or by an assigner of watermarks. ``idle``: no records
+    are expected."""
 
     __slots__ = ("idle", "watermark")
 
@@ -29,9 +30,10 @@ Piece = tuple[Any, Batch]
 
 
 class Strategy:
-    """What a WatermarkStrategy means for the engine; None means: no timestamps of its own, no watermarks.
+    """Apply a WatermarkStrategy. None means: no timestamps of its own, no watermarks.
 
-    A generator is what it knows of a split: a ``Generator``, or an object of the user's (``generators.py``)."""
+    A generator holds the knowledge about a split: a ``Generator``, or a user's object (``generators.py``).
+    """
 
     divides_batches: bool = False
     """Watermarks follow single records, not whole batches."""
@@ -48,7 +50,7 @@ class Strategy:
         self.extract: Callable[[Any, int], int] | None = getattr(assigner, "extract_timestamp", assigner)
 
     def timed(self, batch: Batch) -> Batch:
-        """The batch with the timestamps of the assigner, which sees a record's former timestamp, or MIN."""
+        """Return the batch with the timestamps of the assigner, which sees a record's former timestamp, or MIN."""
         if self.extract is None:
             return batch
         extract, former = self.extract, batch.time_list()
@@ -61,8 +63,8 @@ class Strategy:
         return batch.with_times(self._checked(times, batch))
 
     def _checked(self, times: list[Any], batch: Batch) -> list[int]:
-        """The times as ints of 64 bits, looked at as a whole. ``batch``: has the records, to name one without a valid time. As in
-        PyFlink whatever has an integer value is a time: floats are truncated."""
+        """Return the times as ints of 64 bits, checked as a whole. ``batch``: has the records, to name a record without
+        a valid time. As in PyFlink, every value with an integer value is a time: floats are truncated."""
         if set(map(type, times)) == _INT:
             if min(times) >= LOWEST and max(times) <= HIGHEST:
                 return times
@@ -73,20 +75,20 @@ class Strategy:
             raise self._refused(times, batch) from None
 
     def restored(self, row: Sequence[Any], now_ms: int) -> Any:
-        """The generator that gave the row, in an earlier round; of an empty one: a new generator."""
+        """Return the generator that gave the row in an earlier round; for an empty row: a new generator."""
         return Generator(*row[:2]) if row else Generator(active_ms=now_ms)
 
     def row(self, generator: Any) -> tuple[Any, ...]:
-        """It as plain data."""
+        """Return the generator as plain data."""
         return tuple(generator)
 
     def pieces(self, generator: Any, batch: Batch, now_ms: int) -> Iterator[Piece]:
-        """The batch in pieces: event time may advance after each of them."""
+        """Yield the batch in pieces: event time may advance after each piece."""
         greatest = batch.greatest_time()
         yield Generator(generator.greatest if greatest is None else max(generator.greatest, greatest), now_ms), batch
 
     def periodic(self, generator: Any, now_ms: int) -> None:
-        """Records have passed, or time."""
+        """Call the generator after records, or time, have passed."""
 
     def _refused(self, times: list[Any], batch: Batch) -> UserCodeError:
         wrong = next(n for n, time in enumerate(times) if not _is_time(time))
@@ -94,10 +96,10 @@ class Strategy:
         place = f", {code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
         record = next(islice(batch, wrong, None), "not known")
         return UserCodeError(
-            "A timestamp assigner returns the record's event time in milliseconds, an int of 64 bits",
+            "A timestamp assigner must return the record's event time in milliseconds, an int of 64 bits",
             where=f"timestamp assigner of operator '{self.operator}'{place}",
             found=f"{reprlib_repr(times[wrong])} of type {type(times[wrong]).__name__}; record {reprlib_repr(record)}",
-            cure="return such a time for every record, for example int(seconds * 1000), or filter records without one before",
+            cure="return an int for every record, for example int(seconds * 1000), or filter other records before",
         )
 
     def watermark(self, generator: Any) -> int:
@@ -106,14 +108,14 @@ class Strategy:
         return max(MIN_WATERMARK, int(generator.greatest) - self.delay)
 
     def held(self, generator: Any, now_ms: int) -> Any:
-        """It as if a record had just been seen."""
+        """Return the generator as if a record had just been seen."""
         return Generator(generator.greatest, now_ms)
 
     def is_idle(self, generator: Any, now_ms: int) -> bool:
         return self.idleness_ms is not None and bool(now_ms - generator.active_ms >= self.idleness_ms)
 
     def next_look_ms(self, generator: Any, now_ms: int) -> int | None:
-        """When an active generator wants a round though no record comes: then it turns idle."""
+        """Return when an active generator wants a round without a record: it then turns idle."""
         return None if self.idleness_ms is None else int(generator.active_ms) + self.idleness_ms
 
 
@@ -130,13 +132,14 @@ def _is_time(value: Any) -> bool:
 
 
 BETWEEN = ""
-"""Instead of a split: the generator of the one that has ended last, or a new one, until the next split begins."""
+"""The key in place of a split: the generator of the split that has ended last, or a new one, until the next split
+begins."""
 
 
 class SplitWatermarks:
-    """The watermark of a source subtask: the least over its active splits that are not idle. ``held``: nobody has looked whether
-    there is more of them, so the time until they are idle begins anew. ``awaited``: the subtask gets another split when it has
-    none, and is not idle meanwhile."""
+    """Combine the watermarks of a source subtask: the least over its active splits that are not idle. ``held``: no one
+    has looked whether these splits have more records, so the time until they are idle starts again. ``awaited``: the
+    subtask gets another split when it has none, and is not idle meanwhile."""
 
     def __init__(
         self, strategy: Strategy, splits: dict[str, Any], *, held: bool = False, awaited: bool = False
@@ -146,7 +149,7 @@ class SplitWatermarks:
         if not awaited:
             self.splits.pop(BETWEEN, None)
         self.waiting: Collection[str] = ()
-        """Splits of which records wait to be processed: they are not idle, however long that takes."""
+        """Splits with records that wait to be processed: they are not idle, however long the records wait."""
 
     def start(self, split: str, now_ms: int) -> None:
         if split not in self.splits:
@@ -154,12 +157,14 @@ class SplitWatermarks:
             self.splits[split] = self.strategy.restored((), now_ms)
 
     def await_first(self, now_ms: int) -> None:
-        """The subtask has had no split yet, or none since a rescale. Its watermark stays where it is."""
+        """Wait for the first split: the subtask has had none yet, or none since a rescale. Its watermark stays where it
+        is."""
         if self._awaited and not self.splits:
             self.splits[BETWEEN] = self.strategy.restored((), now_ms)
 
     def periodic(self, now_ms: int, split: str | None = None) -> None:
-        """Records of the split have passed; None: for all of them time has."""
+        """Call the generator after records of the split have passed; None: call all generators after time has
+        passed."""
         for generator in self.splits.values() if split is None else [self.splits[split]]:
             self.strategy.periodic(generator, now_ms)
 
@@ -172,7 +177,8 @@ class SplitWatermarks:
             self.splits[BETWEEN] = generator
 
     def status(self, before: int, now_ms: int) -> Status:
-        """``before``: the watermark so far, which never falls. No active split, or all idle: the subtask is idle."""
+        """Return the status. ``before``: the watermark so far, which never falls. No active split, or all idle: the
+        subtask is idle."""
         if not self.strategy.emits:
             return Status(before, False)
         if self._held:
@@ -180,11 +186,11 @@ class SplitWatermarks:
         idle, waiting = self.strategy.is_idle, self.waiting
         active = [g for split, g in self.splits.items() if not idle(g, now_ms) or split in waiting]
         if not active:
-            return Status(before, not self.waiting)  # those that are read in turn may not have begun
+            return Status(before, not self.waiting)  # splits that are read in turn may not have begun
         return Status(max(before, min(self.strategy.watermark(g) for g in active)), False)
 
     def next_look_ms(self, now_ms: int) -> int | None:
-        """When the next split wants a round though no record comes."""
+        """Return when the next split wants a round without a record."""
         strategy, every = self.strategy, self.splits.values()
         looks = [
             strategy.next_look_ms(g, now_ms)
@@ -195,10 +201,11 @@ class SplitWatermarks:
 
 
 class ChannelWatermarks:
-    """The watermark of a chain's input: the least over all channels that are not idle; never falls."""
+    """Combine the watermarks of a chain's input: the least over all channels that are not idle; never falls."""
 
     def __init__(self, channels: dict[tuple[int, int], Status], before: int = MIN_WATERMARK) -> None:
-        """``before``: what the chain had reached in earlier rounds; idle channels must not take it back."""
+        """Start with the channels. ``before``: what the chain had reached in earlier rounds; idle channels must not
+        take it back."""
         self._channels = dict(channels)
         self._current = before
         self._stale = True
@@ -224,7 +231,7 @@ class ChannelWatermarks:
 
 
 def split_status(strategy: Any, row: Sequence[Any], now_ms: int) -> Status:
-    """Of a split, by the row that its generator has left."""
+    """Return the status of a split, by the row that its generator has left."""
     if strategy.kind == "custom" and len(row) == 4:
         watermark, active_ms, idle, _ = row
         return Status(watermark, idle or Strategy(strategy).is_idle(Generator(watermark, active_ms), now_ms))

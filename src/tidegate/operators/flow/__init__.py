@@ -1,1 +1,1 @@
-"""How records flow through a task: levels, subtasks, rounds, feeds, channels."""
+"""Move records through a task: levels, subtasks, rounds, feeds, channels."""

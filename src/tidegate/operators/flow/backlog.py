@@ -1,4 +1,5 @@
-"""What a subtask has received and not processed: processed first, and stored at the end of a round that was too short."""
+"""Hold what a subtask has received and not processed. It is processed first, and stored at the end of a round that was
+too short."""
 
 from __future__ import annotations
 
@@ -20,26 +21,28 @@ from tidegate.state.key_groups import encode_and_group
 from tidegate.state.refs import KeyGroupRange, StateFile
 
 MOST_FILES = 16
-"""Of a log, before what is left of it is written anew."""
+"""Files of a log, before the rest of the log is written again."""
 MOST_BYTES = 64 << 20
-"""Of a file, about: it is read as a whole."""
+"""Approximate size of a file: a file is read as a whole."""
 MOST_LOADED = 16
 """Files whose rows are in memory."""
 
 
 GRACE_MS = 50
-"""A subtask works at least so long. Stages run one after the other, so those after a slow operator may begin past the deadline:
-mostly this is enough for all they get. And whatever clocks say, every round makes progress."""
+"""The minimum time that a subtask works. Stages run one after the other, so stages after a slow operator may begin
+after the deadline: mostly this time is enough for all their input. And whatever clocks say, every round makes progress.
+"""
 
 _FIRST, _MOST = 8, 1 << 20
 _SHORT_MS, _LONG_MS = 50, 200
 
 
 class Pace:
-    """Until when a subtask takes input, and how much at once; only where checkpoints may be unaligned.
+    """Decide until when a subtask takes input, and how much at once. Used only where checkpoints may be unaligned.
 
-    Between pieces of a chunk the subtask looks at the clock. Pieces grow while they are quick, so that a slow function is stopped
-    in time, and a quick one is hardly ever interrupted."""
+    Between pieces of a chunk the subtask looks at the clock. Pieces grow while they are quick. So a slow function is
+    stopped in time, and a quick function is hardly ever interrupted.
+    """
 
     def __init__(self, deadline_ms: int, now_ms: Callable[[], int]) -> None:
         self._deadline_ms, self._now_ms = deadline_ms, now_ms
@@ -47,13 +50,14 @@ class Pace:
         self._size, self._is_over = _FIRST, False
 
     def is_over(self) -> bool:
-        """Tell whether the time is over: never before the first piece is processed, and for good whatever the clock says later."""
+        """Tell whether the time is over. It is never over before the first piece is processed, and then stays over
+        whatever the clock says later."""
         if not self._is_over and self._began_ms is not None:
             self._is_over = self._now_ms() >= max(self._deadline_ms, self._began_ms + GRACE_MS)
         return self._is_over
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The records from ``start`` to ``end``, in pieces for as long as there is time."""
+        """Yield the records from ``start`` to ``end``, in pieces for as long as there is time."""
         while start < end and not self.is_over():
             began = self._now_ms()
             upto = min(end, start + self._size)
@@ -71,18 +75,18 @@ class Pace:
 
 
 class LogReader:
-    """Works a log off: look at ``row``, then say what you ``took``. ``load``: the rows of a file."""
+    """Process a log step by step: look at ``row``, then report with ``took``. ``load``: reads the rows of a file."""
 
     def __init__(self, log: InFlightLog, load: Callable[[StateFile], list[KeptRow]]) -> None:
         self.log, self._load = log, load
         self.waits = True
-        """Not all of it is through: a log that was stored is never empty."""
+        """The log is not finished: a stored log is never empty."""
         self._files, self._number, self.taken = log.files, log.first, log.taken
         self._records, self._bytes, self.watermark = log.records, log.bytes, log.watermark
 
     @property
     def row(self) -> KeptRow:
-        """The first that is not through; ``taken`` of its records are."""
+        """Return the first row that is not finished; ``taken`` of its records are processed."""
         row = self._find()
         assert row is not None
         return row
@@ -99,7 +103,7 @@ class LogReader:
         return None
 
     def took(self, taken: int) -> None:
-        """So many records of the row are through, with those before."""
+        """Report the number of records of the row that are processed, with those before."""
         row = self.row
         self._records -= taken - self.taken
         self.taken = taken
@@ -111,7 +115,7 @@ class LogReader:
             self.watermark = self.log.end if following is None else following.watermark
 
     def rest(self) -> list[KeptRow]:
-        """All rows that are not through, also the one that is in part."""
+        """Return all rows that are not finished, also a row that is processed in part."""
         rows, number = [], self._number
         for file in self._files:
             rows += [row for row in self._load(file)[number:] if self.log.split in (None, row.channel)]
@@ -119,7 +123,7 @@ class LogReader:
         return rows
 
     def left(self) -> InFlightLog:
-        """What is left of the log."""
+        """Return what is left of the log."""
         return msgspec.structs.replace(
             self.log,
             files=self._files,
@@ -132,7 +136,7 @@ class LogReader:
 
 
 class _Backlog:
-    """What both kinds share."""
+    """Share what both kinds of backlog need."""
 
     def __init__(self, part: InFlightPart | None, files: Files) -> None:
         self._files = files
@@ -142,7 +146,7 @@ class _Backlog:
         """Received in this round, after what was there."""
 
     def _load(self, file: StateFile) -> list[KeptRow]:
-        """Logs of one turn are read side by side, and splits share files."""
+        """Read the rows of a file. Logs of one turn are read side by side, and splits share files."""
         if file.path not in self._loaded:
             for path in list(self._loaded)[: 1 - MOST_LOADED]:
                 del self._loaded[path]
@@ -151,12 +155,12 @@ class _Backlog:
 
     @property
     def waits(self) -> bool:
-        """Something is not processed: what comes now has to wait until it is."""
+        """Tell whether something is not processed: new input then has to wait."""
         return bool(self.new) or any(reader.waits for reader in self.readers)
 
     def part(self, path: str, version: str, *, whole: bool) -> InFlightPart | None:
-        """Step 5: what waits now, durable. ``path``: what the names of new files begin with. ``whole``: it may refer to no file of
-        an earlier round."""
+        """Step 5: make durable what waits now. ``path``: the prefix of the names of new files. ``whole``: the part must
+        not refer to files of an earlier round."""
         if not self.waits:
             return None
         with _Writer(self._files, path, version) as writer:
@@ -168,7 +172,7 @@ class _Backlog:
 
     @staticmethod
     def _left(reader: LogReader, writer: _Writer, whole: bool) -> InFlightLog:
-        """Files are named again as they are, but not those of another job's directory."""
+        """Name existing files again, but not files of another job's directory."""
         log = reader.left()
         if whole or len(log.files) > MOST_FILES or any(file.root for file in log.files):
             return msgspec.structs.replace(log, files=writer.write(reader.rest()), first=0)
@@ -176,7 +180,8 @@ class _Backlog:
 
 
 class _Writer:
-    """Of one subtask in one round. If a file cannot be written the round is declined, and those before it go: no ack names them."""
+    """Write the files of one subtask in one round. If a file cannot be written, the round is declined and the files
+    before it are deleted: no ack names them."""
 
     def __init__(self, files: Files, path: str, version: str) -> None:
         self._files, self._path, self._version = files, path, version
@@ -203,9 +208,10 @@ class _Writer:
 
 
 class ChannelBacklog(_Backlog):
-    """Chunks that came by channels, in the order in which they are to be processed, each with the event time before it: that
-    of all channels together, so nothing else of them has to be known later. ``groups``: the key groups of the subtask, if records
-    come with keys. ``pinned``: channels whose records cannot go to another subtask."""
+    """Hold chunks that came by channels, in the order in which they must be processed, each with the event time before
+    it. That is the event time of all channels together, so nothing else of the channels has to be known later.
+    ``groups``: the key groups of the subtask, if records come with keys. ``pinned``: channels whose records cannot go
+    to another subtask."""
 
     def __init__(
         self, part: InFlightPart | None, files: Files, groups: KeyGroupRange | None, pinned: Collection[str] = ()
@@ -218,26 +224,27 @@ class ChannelBacklog(_Backlog):
 
     @property
     def is_mixed(self) -> bool:
-        """Logs of several subtasks wait for this one. If this chain makes watermarks of records, the records of one log
-        would make those of the others late."""
+        """Tell whether logs of several subtasks wait for this one. If this chain makes watermarks from records, the
+        records of one log would make the records of the others late."""
         return any(reader.log.mixed for reader in self.readers if reader.waits)
 
     def next(self) -> LogReader | None:
-        """The log whose turn it is, and of several the one with the lowest watermark."""
+        """Return the log whose turn it is; of several logs, the log with the lowest watermark."""
         waiting = [reader for reader in self.readers if reader.waits]
         return min(waiting, key=lambda reader: (reader.log.turn, reader.watermark), default=None)
 
     @property
     def watermark(self) -> int:
-        """Event time before what waits: the lowest watermark of the logs. Logs of later turns count: a log of another former
-        subtask may reach beyond their begin."""
+        """Return the event time before what waits: the lowest watermark of the logs. Logs of later turns count: a log
+        of another former subtask may reach beyond their begin."""
         reader = self.next()
         if reader is None:
             return self.end
         return min(other.watermark for other in self.readers if other.waits or other.log.turn == reader.log.turn)
 
     def begin(self, channel: str, payload: Payload, before: int, watermark: int, taken: int) -> None:
-        """Store a chunk of which ``taken`` records were processed; nothing waits yet. ``before``: event time before the chunk."""
+        """Store a chunk of which ``taken`` records were processed; nothing waits yet. ``before``: event time before the
+        chunk."""
         self._taken = taken
         self.reach(before)
         self.keep(channel, payload, watermark)
@@ -252,8 +259,8 @@ class ChannelBacklog(_Backlog):
         self.end = max(self.end, watermark)
 
     def _logs(self, left: list[InFlightLog], writer: _Writer) -> Iterable[InFlightLog]:
-        """What is new is added to the last log, if that was always alone in its turn and takes all keys; else it has a turn of its
-        own."""
+        """Add new chunks to the last log, if that log was always alone in its turn and takes all keys. Otherwise give
+        the new chunks their own turn."""
         turn = max((log.turn for log in left), default=-1)
         if not self.new:
             return [msgspec.structs.replace(log, end=self.end) if log.turn == turn else log for log in left]
@@ -266,7 +273,8 @@ class ChannelBacklog(_Backlog):
 
 
 def chosen(reader: LogReader, keys: Keys | None, max_parallelism: int) -> list[int] | None:
-    """The records of the row at hand that are not processed and belong here, by number; None: all after ``taken`` do."""
+    """Return the numbers of the current row's records that are not processed and belong here; None: all records after
+    ``taken`` do."""
     groups = reader.log.groups
     if not reader.log.clipped or groups is None or keys is None:
         return None
@@ -276,7 +284,8 @@ def chosen(reader: LogReader, keys: Keys | None, max_parallelism: int) -> list[i
 
 
 class SplitBacklog(_Backlog):
-    """Batches of a source's splits, a log for each: it stays with its split, wherever that is read later."""
+    """Hold batches of a source's splits, with a log for each split. The log stays with its split, wherever the split is
+    read later."""
 
     def __init__(self, part: InFlightPart | None, files: Files) -> None:
         super().__init__(part, files)
@@ -284,18 +293,18 @@ class SplitBacklog(_Backlog):
         self._ended = {reader.log.split for reader in self.readers if reader.log.ends}
 
     def of(self, split: str) -> LogReader | None:
-        """What waits of a split, from earlier rounds."""
+        """Return what waits of a split, from earlier rounds."""
         reader = self._by_split.get(split)
         return reader if reader is not None and reader.waits else None
 
     @property
     def splits(self) -> list[str]:
-        """Of which something waits."""
+        """Return the splits of which something waits."""
         before = [reader.log.split for reader in self.readers if reader.waits]
         return list(dict.fromkeys([*filter(None, before), *(row.channel for row in self.new)]))
 
     def batch(self, reader: LogReader) -> Batch:
-        """The row at hand, what is processed of it included."""
+        """Return the current row, with its processed records."""
         return PLAIN.unpack((reader.row.values, None, reader.row.times)).widened()
 
     def keep(self, split: str, batch: Batch) -> None:
@@ -321,7 +330,7 @@ class SplitBacklog(_Backlog):
         self._ended.add(split)
 
     def _logs(self, left: list[InFlightLog], writer: _Writer) -> Iterable[InFlightLog]:
-        """What is new of all splits is in one file."""
+        """Write what is new of all splits into one file."""
         logs = {log.split: log for log in left}
         if self.new:
             files = writer.write(self.new)
@@ -336,7 +345,7 @@ class SplitBacklog(_Backlog):
 def _records_of(payload: Payload) -> int:
     values, keys, times = payload
     if keys is not None and packed_field(keys) is None:
-        return length_of(keys)  # they are pickled least often
+        return length_of(keys)  # keys are pickled least often
     return length_of(values if times is None else times)
 
 
@@ -347,7 +356,7 @@ def _log_of(rows: list[KeptRow], writer: _Writer, **more: Any) -> InFlightLog:
 
 
 def _joined(log: InFlightLog, more: InFlightLog) -> InFlightLog:
-    """What is left of a log, and what came after it."""
+    """Join what is left of a log with what came after it."""
     return msgspec.structs.replace(
         log,
         files=(*log.files, *more.files),

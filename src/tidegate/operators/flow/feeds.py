@@ -1,4 +1,4 @@
-"""Where the records of a round come from: the channels of a chain, or the splits of its source."""
+"""Feed a round with records: from the channels of a chain, or from the splits of its source."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tidegate.state.snapshot import EMPTY
 
 
 class SenderFailed(Exception):
-    """A sending subtask has failed: what came from it is incomplete. The sender's own ack says why."""
+    """Report that a sending subtask has failed, so its output is incomplete. The sender's own ack names the cause."""
 
 
 class Pipeline(Protocol):
-    """The operators of a chain in one subtask, as a feed drives them."""
+    """Drive the operators of a chain in one subtask, for a feed."""
 
     @property
     def head(self) -> StreamOperator: ...
@@ -35,7 +35,7 @@ class Pipeline(Protocol):
         ...
 
     def process(self, number: int, batch: Batch, now_ms: int) -> None:
-        """Process a batch that comes in by an input of the head."""
+        """Process a batch that enters by an input of the head."""
         ...
 
     def advance(self, now_ms: int) -> None:
@@ -48,18 +48,18 @@ class Pipeline(Protocol):
 
 
 class Feed(Protocol):
-    """The input of a subtask in one round."""
+    """Give a subtask its input in one round."""
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
-        """What is to be done, step by step; each step may leave rows to send."""
+        """Yield the steps to run; each step may leave rows to send."""
         ...
 
     def end(self) -> EndOfInput:
-        """Step 4: the input of the round is complete, or this raises. The watermark of the chain's input is set."""
+        """Step 4: check that the input of the round is complete, or raise. Set the watermark of the chain's input."""
         ...
 
     def in_flight(self, path: str) -> InFlightPart | None:
-        """Step 5: what was received and not processed, durable. ``path``: what the names of files begin with."""
+        """Step 5: make durable what was received and not processed. ``path``: the prefix of file names."""
         ...
 
 
@@ -69,7 +69,7 @@ def _pace(round: OperatorRound) -> Pace | None:
 
 
 def _parts(batch: Batch, pace: Pace | None, start: int) -> Iterable[Batch]:
-    """The records from ``start`` on, in parts for as long as there is time."""
+    """Yield the records from ``start`` on, in parts for as long as there is time."""
     if pace is None:
         return (batch.part(start, len(batch)) if start else batch,)
     return (batch.part(first, end) for first, end in pace.pieces(start, len(batch)))
@@ -81,11 +81,12 @@ def _ended(head: StreamOperator, round: OperatorRound) -> EndOfInput:
 
 
 class ChannelFeed:
-    """Chunks and barriers of the chain's channels.
+    """Feed chunks and barriers of the chain's channels.
 
-    What waits from earlier rounds comes first: each chunk has the event time before it, so the channels begin where their senders
-    have left them, as in any round. Past the deadline, and while anything waits, chunks are stored in the order in which they would
-    have been processed; the state of the channels is as if the chunks had been processed.
+    What waits from earlier rounds comes first. Each waiting chunk has the event time before it, so the channels begin
+    where their senders have left them, as in any round. After the deadline, and while anything waits, chunks are stored
+    in the order in which they would have been processed. The state of the channels is as if these chunks had been
+    processed.
     """
 
     def __init__(self, side: ChannelSide, pipeline: Pipeline, files: Files, round: OperatorRound, ack: Ack) -> None:
@@ -93,8 +94,8 @@ class ChannelFeed:
         head = self._head = pipeline.head
         snapshot = round.plan.snapshots.get(head.id, EMPTY)
         self._backlog = ChannelBacklog(snapshot.in_flight, files, side.groups, side.pinned)
-        # Every channel starts the round as active: only its barrier, after all it sends, may say that it is idle.
-        # A sender that was idle and reads again would otherwise be overtaken, and its records be late.
+        # Every channel starts the round as active: only its barrier, after all its chunks, may report that it is idle.
+        # Otherwise an idle sender that reads again would be overtaken, and its records would be late.
         before = round.context.statuses
         starts: dict[Channel, Status] = {
             (e.id, s): Status(before[e.source][s].watermark) if e.source in before else Status()
@@ -117,7 +118,7 @@ class ChannelFeed:
         return self._pace is not None and self._pace.is_over()
 
     def _work_off(self, reader: LogReader) -> None:
-        """Process the next chunk of what waits, or as much of it as there is time for."""
+        """Process the next waiting chunk, or as much of it as there is time for."""
         side, row = self._side, reader.row
         self._reach(self._backlog.watermark)
         edge = side.edges[row.channel]
@@ -160,7 +161,8 @@ class ChannelFeed:
             backlog.begin(channel, payload, self._head.input_time.watermark, watermark, taken)
 
     def _process(self, edge: int, batch: Batch, pace: Pace | None, start: int = 0) -> int:
-        """Process records from ``start`` on. Returns the number of records that are processed, with those before ``start``."""
+        """Process records from ``start`` on. Return the number of processed records, including the records before
+        ``start``."""
         taken = start
         for part in _parts(batch, pace, start):
             taken += len(part)
@@ -169,7 +171,7 @@ class ChannelFeed:
         return taken
 
     def _reach(self, watermark: int) -> None:
-        """Advance event time: what came before the watermark is processed."""
+        """Advance event time: the records before the watermark are processed."""
         self._head.input_time.watermark = max(self._head.input_time.watermark, watermark)
         self._pipeline.advance(self._round.now_ms())
 
@@ -193,16 +195,16 @@ class ChannelFeed:
 
 
 _MOST_OPEN = 64
-"""Splits that are read side by side: each may hold a file or a connection."""
+"""The number of splits that are read side by side: each may hold a file or a connection."""
 
 
 class SplitFeed:
-    """The intervals that the plan gives to a source.
+    """Feed the intervals that the plan gives to a source.
 
-    If the reader can, splits are read side by side, always the one with the lowest watermark: a round may span days, and a split
-    that is read whole would hold back event time, with all the timers that wait for it, until the next one has caught up.
-    Without watermarks the split of which the smallest part is read comes next: an assigner of timestamps after the source sees
-    all of them advance together.
+    If the reader can, splits are read side by side, always the split with the lowest watermark. A round may span days,
+    and a split that is read whole would hold back event time, with all waiting timers, until the next split has caught
+    up. Without watermarks, the split of which the smallest part is read comes next. An assigner of timestamps after the
+    source then sees all splits advance together.
     """
 
     def __init__(
@@ -219,7 +221,7 @@ class SplitFeed:
             yield self._next_batch
 
     def _begin(self) -> None:
-        """Open the splits. What waits of a split comes before its intervals."""
+        """Open the splits. What waits of a split comes before the split's intervals."""
         by_split: dict[str, deque[SplitInterval]] = {split: deque() for split in self._backlog.splits}
         for interval in self._round.plan.intervals:
             by_split.setdefault(interval.split, deque()).append(interval)
@@ -256,7 +258,8 @@ class SplitFeed:
             self._source.waiting(self._backlog.splits)
 
     def _take(self, split: str, batch: Batch, start: int = 0) -> int:
-        """Process records from ``start`` on. Returns the number of records that are processed, with those before ``start``."""
+        """Process records from ``start`` on. Return the number of processed records, including the records before
+        ``start``."""
         taken = start
         for part in _parts(batch, self._pace, start):
             taken += len(part)
@@ -267,12 +270,13 @@ class SplitFeed:
         return taken
 
     def _keep_rest(self) -> None:
-        """Store the rest: the time is over. All intervals of the plan are read, since the sources have moved past them."""
+        """Store the rest, because the time is over. All intervals of the plan are read, since the sources have moved
+        past them."""
         for current in self._open:
             while (batch := current.next_batch(self._source, ends=self._ends)) is not None:
                 self._backlog.keep(current.split, batch)
             if self._backlog.ends(current.split) and current.split not in self._backlog.splits:
-                self._source.finish(current.split)  # its last record was the last there was time for
+                self._source.finish(current.split)  # its last record was the last for which there was time
         self._open.clear()
         self._source.waiting(self._backlog.splits)
 
@@ -292,19 +296,19 @@ class SplitFeed:
 
 
 class _OpenSplit:
-    """A split that is being read: its intervals of the round, in order."""
+    """Hold a split that is being read: its intervals of the round, in order."""
 
     def __init__(self, split: str, intervals: deque[SplitInterval]) -> None:
         self.split, self._intervals = split, intervals
         self.watermark = MIN_WATERMARK
         self.part = 0.0
-        """The share of the round's records of the split that are read, about."""
+        """The approximate share of the round's records of the split that are read."""
         self._unit = 1 / max(1, sum(interval.units for interval in intervals))
         self._batches: Iterator[Batch] | None = None
 
     def next_batch(self, source: SourceOperator, *, ends: Callable[[str], None] | None = None) -> Batch | None:
-        """None: the round has no more records of it. ``ends``: called at the end of the split, instead of the source's ``finish``;
-        the batch is not processed now."""
+        """Return the next batch; None: the round has no more records of the split. ``ends``: called at the end of the
+        split, instead of the source's ``finish``; the batch is then not processed now."""
         while self._intervals:
             if self._batches is None:
                 if ends is None:

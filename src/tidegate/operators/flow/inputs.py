@@ -1,4 +1,4 @@
-"""The receiving end of channels: chunks in order, exactly one barrier each, the combined watermark."""
+"""Receive from channels: chunks in order, exactly one barrier each, the combined watermark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Channel = tuple[int, int]
 
 @dataclass(frozen=True)
 class ChannelSide:
-    """What a subtask knows of the channels it receives from, in all rounds. The dicts are keyed by edge id."""
+    """Hold what a subtask knows of its input channels, in all rounds. The dicts are keyed by edge id."""
 
     chain: str
     """The name of the chain, for messages."""
@@ -40,11 +40,12 @@ class ChannelSide:
     """The key groups of the subtask, if records come with keys."""
     max_parallelism: int
     moves_time: bool
-    """The chain makes watermarks of records, in the order in which they are taken."""
+    """The chain makes watermarks from records, in the order in which they are taken."""
 
     @classmethod
     def of(cls, chain: Chain, index: int, senders: dict[int, int], *, forced: bool) -> ChannelSide:
-        """``senders``: operator id -> its parallelism. ``forced``: records that are pinned may wait too."""
+        """Return the channels of a subtask. ``senders``: operator id -> its parallelism. ``forced``: pinned records may
+        wait too."""
         maximum = chain.head.operator.max_parallelism
         return cls(
             chain=chain.name,
@@ -61,21 +62,24 @@ class ChannelSide:
 
 
 _MOST_HELD = 256 << 20
-"""Bytes of chunks that wait for their turn. Beyond this size chunks are taken as they come. The watermark, which is that of the
-slowest channel, makes no record late by that; only where channels are ``even`` an assigner may see one far ahead of the others."""
+"""Bytes of chunks that wait for their turn. Beyond this size chunks are taken as they come. This makes no record late,
+because the watermark is that of the slowest channel. Only where channels are ``even``, an assigner may see one channel
+far ahead of the others."""
 
 
 class ChannelInput:
-    """All channels of one chain's subtask in one round.
+    """Receive from all channels of one chain's subtask in one round.
 
-    Spark does not promise an order of shuffled rows, so chunks are numbered and held back until their turn. Two barriers on one
-    channel, none, or chunks beyond the barrier's count mean that rows of different attempts were mixed: the round fails.
+    Spark does not promise an order of shuffled rows, so chunks are numbered and held back until their turn. Two
+    barriers on one channel, no barrier, or chunks beyond the barrier's count mean that rows of different attempts were
+    mixed: the round fails.
 
-    Spark hands over one sender's rows after the other's. Processed like that, event time, which is that of the slowest channel,
-    would stand still until the last sender's rows come, and a round of days would keep all its timers and windows open. So
-    the channel with the lowest watermark has its turn, and the others wait for it. Where there are no watermarks all are equal,
-    and nothing waits; unless channels are ``even``: then of these the one with the fewest chunks taken has its turn. An assigner
-    of watermarks that takes the records of several senders needs it: the last sender's records would all be late.
+    Spark hands over the rows of one sender after the other. Event time is that of the slowest channel. Processed in
+    Spark's order, event time would stand still until the last sender's rows come, and a round of days would keep all
+    its timers and windows open. So the channel with the lowest watermark has its turn, and the others wait for it.
+    Without watermarks all channels are equal and nothing waits, unless channels are ``even``: then the channel of these
+    with the fewest processed chunks has its turn. An assigner of watermarks that takes the records of several senders
+    needs this: otherwise the last sender's records would all be late.
     """
 
     def __init__(self, statuses: dict[Channel, Status], before: int = MIN_WATERMARK, *, even: bool = False) -> None:
@@ -91,7 +95,7 @@ class ChannelInput:
         self._turns = _Turns({channel: status.watermark for channel, status in statuses.items()}, even)
 
     def ready(self, row: Row) -> list[Row]:
-        """The rows that can be processed now that this one is here, in channel order."""
+        """Return the rows that can be processed now that this row has arrived, in channel order."""
         channel, number = (row[3], row[4]), row[5]
         if channel not in self._next:
             raise RoundError("A row came from a channel that does not exist", found=f"edge {row[3]}, subtask {row[4]}")
@@ -123,19 +127,19 @@ class ChannelInput:
         self._turns.add(channel, row)
 
     def check_complete(self, chain: str) -> None:
-        """Step 4, align: raise unless every channel has had its barrier and nothing is left over."""
+        """Step 4, align: raise unless every channel has had its barrier and no row is left over."""
         missing = sorted(set(self._next) - self._closed)
         if missing or any(self._held.values()):
             raise RoundError(
                 "A subtask must see exactly one barrier on every channel",
                 where=f"chain '{chain}'",
                 found=f"no barrier from (edge, subtask) {missing}" if missing else "chunks after a barrier",
-                cure="the round is run again; if it repeats, this is a bug in Tidegate",
+                cure="wait: the round is run again; if the error repeats, report a bug in Tidegate",
             )
 
     @property
     def finished(self) -> bool:
-        """Every upstream subtask has reached its end of input."""
+        """Tell whether every upstream subtask has reached its end of input."""
         return self._unfinished == 0
 
     def _mixed(self, channel: Channel) -> RoundError:
@@ -147,25 +151,25 @@ class ChannelInput:
 _Mark = tuple[int, int]
 """A watermark, and where channels are even the number of chunks taken."""
 _CLOSED: _Mark = (MAX_WATERMARK + 1, 0)
-"""Of a channel whose barrier is taken: no other one waits for it."""
+"""The mark of a channel whose barrier is taken: no other channel waits for it."""
 
 
 class _Turns:
-    """Channels take turns by their marks. A channel is open until its barrier has been taken."""
+    """Give channels their turns by their marks. A channel is open until its barrier has been taken."""
 
     def __init__(self, watermarks: dict[Channel, int], even: bool) -> None:
         self._even = even
         self._marks: dict[Channel, _Mark] = {channel: (watermark, 0) for channel, watermark in watermarks.items()}
         self._waiting: dict[Channel, deque[Row]] = {channel: deque() for channel in watermarks}
         self._open = [(mark, channel) for channel, mark in self._marks.items()]
-        """A heap; an entry whose mark is not that of its channel any more is passed over."""
+        """A heap; an entry whose mark is no longer that of its channel is skipped."""
         heapq.heapify(self._open)
         self._at_hand: list[tuple[_Mark, Channel]] = []
-        """A heap of the channels of which rows are waiting."""
+        """A heap of the channels with waiting rows."""
         self._held_bytes = 0
 
     def add(self, channel: Channel, row: Row) -> None:
-        """The next row of a channel."""
+        """Add the next row of a channel."""
         waiting = self._waiting[channel]
         if not waiting:
             heapq.heappush(self._at_hand, (self._marks[channel], channel))
@@ -173,7 +177,7 @@ class _Turns:
         self._held_bytes += _size(row)
 
     def take(self) -> list[Row]:
-        """All rows whose turn it is."""
+        """Return all rows whose turn it is."""
         rows = []
         while self._at_hand and (self._at_hand[0][0] <= self._least() or self._held_bytes > _MOST_HELD):
             _, channel = heapq.heappop(self._at_hand)

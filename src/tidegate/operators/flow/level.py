@@ -1,6 +1,6 @@
-"""One partition of a level's stage: finds its subtask, relays rows for later levels, addresses what comes out.
+"""Run one partition of a level's stage: find its subtask, relay rows for later levels, address the output rows.
 
-``Job`` is what a Python worker keeps of a job attempt; ``JobSpec`` is what travels to it, once.
+``Job`` is what a Python worker keeps of a job attempt; ``JobSpec`` is sent to the worker once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Addressed = tuple[int, Row | bytes]
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A job as the workers get it: functions pickled per chain, so that every subtask unpickles function objects of its own."""
+    """Describe a job for the workers. Functions are pickled per chain, so that every subtask unpickles its own function
+    objects."""
 
     attempt: str
     settings: Settings
@@ -51,7 +52,8 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class ShippedChain:
-    """A chain with what the driver has found out about functions. ``tagging``: operators that may emit to side outputs."""
+    """Hold a chain with the driver's knowledge about its functions. ``tagging``: operators that may emit to side
+    outputs."""
 
     chain: Chain
     rewrites: Rewrites
@@ -59,7 +61,7 @@ class ShippedChain:
 
 
 def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
-    """Pickles the user's functions; a function that cannot be pickled is named here, before anything starts."""
+    """Pickle the user's functions. An error names a function that cannot be pickled, before anything starts."""
     log_functions(graph)
     tagging = tagging_operators(graph)
     receiving = {e.id: chain for chain in graph.chains for e in chain.inputs}
@@ -90,7 +92,7 @@ def _pickle_chain(chain: Chain, tagging: frozenset[int]) -> bytes:
                 dumps(operator.spec)
             except Exception as error:
                 raise ProgramError(
-                    "Functions, sources and sinks must be picklable, because they travel to the executors",
+                    "An operator cannot be pickled, so it cannot be sent to the executors",
                     where=f"operator '{operator.name}'",
                     found=why_not(operator.spec, error),
                     cure="create connections, locks and files in open(), not in __init__ or a closure",
@@ -99,7 +101,7 @@ def _pickle_chain(chain: Chain, tagging: frozenset[int]) -> bytes:
 
 
 def _main_classes() -> bytes:
-    """Classes of the user's script, so that records that are instances of them pickle by reference in the workers too."""
+    """Pickle the classes of the user's script, so that their instances pickle by reference in the workers too."""
     main = sys.modules.get("__main__")
     found = {n: c for n, c in vars(main).items() if isinstance(c, type) and c.__module__ == "__main__"} if main else {}
     shipped = {}
@@ -113,21 +115,23 @@ def _main_classes() -> bytes:
 
 
 class Job:
-    """The subtasks of one job attempt that this worker has run so far, with their open functions."""
+    """Hold the subtasks of one job attempt that this worker has run so far, with their open functions."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self._subtasks: dict[tuple[int, int], Subtask] = {}
-        if spec.pyflink:  # before anything of the user's is unpickled
+        if spec.pyflink:  # before any user code is unpickled
             imports.install()
         self._main_classes: dict[str, type] = pickle.loads(spec.main_classes)
         self.install_main_classes()
 
     def install_main_classes(self) -> None:
-        """Records of these classes pickle by reference; another job of this worker may have brought others of the same name."""
+        """Let records of these classes pickle by reference. Another job of this worker may have brought other classes
+        of the same name."""
         main = sys.modules["__main__"]
         for name, cls in self._main_classes.items():
-            if getattr(main, name, cls).__module__ == "__main__":  # never what the worker's own program has imported
+            # never a name that the worker's own program has imported
+            if getattr(main, name, cls).__module__ == "__main__":
                 setattr(main, name, cls)
 
     def subtask(self, chain: int, index: int, plan: TaskPlan) -> Subtask:
@@ -142,12 +146,12 @@ class Job:
         return self._subtasks[chain, index]
 
     def name_of(self, level: int, partition: int, plan: TaskPlan) -> str:
-        """``operators (subtask/parallelism)``, for log lines."""
+        """Return ``operators (subtask/parallelism)``, for log lines."""
         subtask = self.subtask(*self.spec.partitions[level][partition], plan)
         return f"{subtask.chain.name} ({subtask.index + 1}/{subtask.chain.parallelism})"
 
     def _drop(self, subtask: Subtask) -> None:
-        """Close a subtask that did not run the last round. An error in its ``close`` is no failure of the next round."""
+        """Close a subtask that did not run the last round. An error in its ``close`` does not fail the next round."""
         try:
             subtask.close()
         except TidegateError as error:
@@ -161,7 +165,7 @@ class Job:
     def run_partition(
         self, level: int, partition: int, context: RoundContext, plan: TaskPlan, rows: Iterator[Row]
     ) -> Iterator[Addressed]:
-        """Run a round of the partition's subtask. Yields rows with the partition that they go to."""
+        """Run a round of the partition's subtask. Yield rows with their target partitions."""
         allow_stored(self.spec.settings.allow_pickle)
         chain, index = self.spec.partitions[level][partition]
         relayed: list[Row] = []
@@ -192,12 +196,13 @@ def _own_rows(rows: Iterator[Row], level: int, relayed: list[Row]) -> Iterator[R
 
 
 _jobs: dict[str, Job] = {}
-"""By attempt, the one used last at the end."""
+"""By attempt, the most recently used last."""
 _KEPT_JOBS = 8
 
 
 def job_in_this_worker(attempt: str, load: Callable[[], JobSpec]) -> Job:
-    """The cached job of this attempt. Its earlier attempts are closed, and of very many jobs those used longest ago."""
+    """Return the cached job of this attempt. Close earlier attempts of the job, and the least recently used jobs if
+    there are very many."""
     if next(reversed(_jobs), None) == attempt:
         return _jobs[attempt]
     job = _jobs.pop(attempt, None)
@@ -213,6 +218,6 @@ def job_in_this_worker(attempt: str, load: Callable[[], JobSpec]) -> Job:
 
 
 def close_job(local_name: str) -> None:
-    """Close what this worker holds of a job, all attempts of it."""
+    """Close everything that this worker holds of a job: all its attempts."""
     for attempt in [attempt for attempt, job in _jobs.items() if job.spec.settings.local_name == local_name]:
         _jobs.pop(attempt).close()

@@ -1,4 +1,4 @@
-"""The sending end of an edge: a buffer for each receiver, sent in numbered chunks."""
+"""Send the records of an edge: a buffer for each receiver, sent in numbered chunks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Buffer = tuple[list[Any], Keys, TimeList]
 
 
 class Target:
-    """Where an edge leads: the level and first partition of the receiving chain, and its parallelism. ``place``: of the operator
-    that receives, for messages."""
+    """Describe where an edge leads: the level and first partition of the receiving chain, and its parallelism.
+    ``place``: the receiving operator, for messages."""
 
     __slots__ = ("level", "max_parallelism", "offset", "parallelism", "place")
 
@@ -39,7 +39,7 @@ class Target:
 
 
 class _Shape(NamedTuple):
-    """What column batches that become one chunk have in common. ``types``: of all columns, those of key and time included."""
+    """Hold what column batches of one chunk have in common. ``types``: of all columns, including key and time."""
 
     width: int
     key_field: int | None
@@ -48,7 +48,8 @@ class _Shape(NamedTuple):
 
 
 class _Waiting:
-    """Columns that wait for one receiver of a keyed edge: fields, then the key unless it is a field, then timestamps."""
+    """Hold columns that wait for one receiver of a keyed edge: fields, then the key unless it is a field, then
+    timestamps."""
 
     __slots__ = ("parts", "records", "shape")
 
@@ -73,11 +74,11 @@ def _packed_keys(keys: Column) -> bytes:
 
 
 class EdgeOutput:
-    """Buffers of one edge and sending subtask. ``rows`` collects finished chunks until the task yields them.
+    """Buffer the records of one edge and sending subtask. ``rows`` collects finished chunks until the task yields them.
 
-    Records are routed one by one only where they must be (HASH, CUSTOM); otherwise one buffer is filled, and divided when sent.
-    A keyed edge also takes records as columns. A channel keeps their order: before columns are added, rows that wait go into a
-    chunk. So columns that wait are always older than rows that wait, and are sent first.
+    Records are routed one by one only where necessary (HASH, CUSTOM). Otherwise one buffer is filled, and divided when
+    sent. A keyed edge also takes records as columns. A channel keeps the order of its records: before columns are
+    added, waiting rows go into a chunk. So waiting columns are always older than waiting rows, and are sent first.
     """
 
     def __init__(self, edge: Edge, subtask: int, senders: int, target: Target, chunk_records: int) -> None:
@@ -117,7 +118,7 @@ class EdgeOutput:
         return list(range(n))
 
     def begin(self) -> None:
-        """Begin a round: what a failed round has left is dropped."""
+        """Begin a round, and drop what a failed round has left."""
         self.rows.clear()
         self._numbers = [0] * self.target.parallelism
         self._announced = [MIN_WATERMARK] * self.target.parallelism
@@ -131,7 +132,7 @@ class EdgeOutput:
             waiting.clear()
 
     def write(self, source: LoopSource, value: str, depth: int, name: str) -> None:
-        """Write the code that adds the record in the variable ``value``. ``name``: of the operator that emits the record."""
+        """Write the code that adds the record in the variable ``value``. ``name``: the emitting operator."""
         e, partitioning = self.edge.id, self.edge.partitioning
         owner = Owner(f"partitioning of the output of operator '{name}'", value)
         add_value, add_key, add_time = f"tg_a{e}_", f"tg_b{e}_", f"tg_t{e}_"
@@ -154,7 +155,8 @@ class EdgeOutput:
             source.line(depth, f"{add_time}(tg_t)", owner)
 
     def expect(self, timed: bool) -> None:
-        """Prepare for records with timestamps, or without: a chunk has timestamps for all of its records or for none."""
+        """Prepare for records with timestamps, or without: a chunk has timestamps for all of its records or for
+        none."""
         if timed is not self._timed:
             self.flush(self._watermark, everything=True)
             self._timed = timed
@@ -164,7 +166,7 @@ class EdgeOutput:
         return self._packer.carries(batch)
 
     def _identified(self, keys: Column, key_field: int | None) -> tuple[Column, int | None]:
-        """The keys in the engine's form, and the field that is the same, if there is one."""
+        """Return the keys in the engine's form, and the field with the same values, if there is one."""
         if _KEYS[keys.dtype.kind] in self.identity.safe:
             if keys.dtype.kind == INT and len(keys):
                 self.identity.check(int(keys.min()))
@@ -175,14 +177,14 @@ class EdgeOutput:
         return identified, None
 
     def _subtasks(self, keys: Column) -> npt.NDArray[np.uint16]:
-        """The target of each key."""
+        """Return the target subtask of each key."""
         if keys.dtype.kind == INT:
             return self._int_router.subtasks(keys)
         return np.fromiter(map(self._other_router.__getitem__, keys.tolist()), np.uint16, len(keys))
 
     def extend(self, batch: ColumnBatch, keys: Column) -> None:
-        """Add records as columns. ``keys``: as the key selector gives them; they are the ``key_field`` of the batch if it has one.
-        Raises for a key that is not of the declared type; then nothing is added."""
+        """Add records as columns. ``keys``: the results of the key selector; they are the ``key_field`` of the batch if
+        it has one. Raise for a key that is not of the declared type; then nothing is added."""
         n = len(self._waiting)
         keys, key_field = self._identified(keys, batch.key_field)
         times = batch.time_column()
@@ -214,7 +216,7 @@ class EdgeOutput:
         waiting.clear()
 
     def flush(self, watermark: int, everything: bool) -> None:
-        """Turn full buffers, or everything that waits, into chunks. ``watermark``: event time after these records."""
+        """Turn full buffers, or all waiting records, into chunks. ``watermark``: event time after these records."""
         before, self._watermark = self._watermark, watermark
         least = 1 if everything else self.chunk_records
         for index, waiting in enumerate(self._waiting):
@@ -275,7 +277,7 @@ class EdgeOutput:
             ) from error
 
     def announce(self, watermark: int) -> None:
-        """Send everything, and the watermark to every receiver, also to those that are sent no record now."""
+        """Send all waiting records, and the watermark to every receiver, also to receivers without a record now."""
         self.flush(watermark, everything=True)
         for index in self._spread:
             if self._announced[index] < watermark:
@@ -290,7 +292,7 @@ class EdgeOutput:
         )
 
     def barrier_rows(self, watermark: int, barrier: Barrier) -> list[Row]:
-        """One barrier to every receiving subtask, whether or not it was sent a chunk."""
+        """Return one barrier for every receiving subtask, whether or not it was sent a chunk."""
         target = self.target
         return [
             (target.level, target.offset + index, BARRIER, self.edge.id, self.subtask, number, watermark, barrier)

@@ -1,8 +1,8 @@
-"""Batches as the bytes of a chunk: values, keys and timestamps. What is unpacked equals what was packed.
+"""Pack batches into the bytes of a chunk: values, keys and timestamps. An unpacked batch equals the packed batch.
 
-Records are mostly numbers, texts, or tuples of them, and msgpack packs a pair of ints three times as fast as pickle. But it
-knows no tuples and no subclasses: numbers and texts are packed after a look at their exact types, tuples only where the program
-declares what is in them, and everything else is pickled. Columns are packed as arrays of numbers.
+Records are mostly numbers, texts, or tuples of them, and msgpack packs a pair of ints three times as fast as pickle.
+But msgpack has no tuples and no subclasses. So numbers and texts are packed after a check of their exact types, tuples
+only where the program declares their fields, and everything else is pickled. Columns are packed as arrays of numbers.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tidegate.state.keys import SIMPLE_TYPES, EncodedKey, encode_keys, forms_of
 _PICKLE = 0x80
 """The first byte of every pickle since protocol 2. A msgpack array never begins with it."""
 
-# Where texts are declared, a Decimal or UUID must not pass for one.
+# Where texts are declared, a Decimal or UUID must not pass for a text.
 _pack: Callable[[object], bytes] = msgspec.msgpack.Encoder(decimal_format="number", uuid_format="bytes").encode
 _unpack: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class Packer:
-    """Packs and unpacks the batches of an edge. Sender and receiver make it from the same declared type.
+    """Pack and unpack the batches of an edge. Sender and receiver make their packers from the same declared type.
 
-    ``target``: who receives them, for messages.
+    ``target``: the receiver, for messages.
     """
 
     def __init__(self, declared: TypeInformation | None, target: str = "") -> None:
@@ -47,7 +47,7 @@ class Packer:
         self._narrow = [(n, INTEGER_BITS[f.describe()] - 1) for n, f in enumerate(fields) if _is_narrow(f)]
 
     def pack(self, values: list[Any]) -> bytes:
-        """Raises whatever pickle raises for values that cannot be pickled."""
+        """Pack values. Raise whatever pickle raises for values that cannot be pickled."""
         if self._packed.issuperset(map(type, values)):
             try:
                 return _pack(values)
@@ -63,7 +63,7 @@ class Packer:
             raise UserCodeError(error.rule, where=where, found=error.found, cure=_CURE) from error
 
     def carries(self, batch: Batch) -> bool:
-        """Tell whether the batch has columns that are as declared: they travel as they are."""
+        """Tell whether the batch has columns that are as declared: such columns travel unchanged."""
         schema = batch.schema
         if schema is None:
             return False
@@ -83,7 +83,7 @@ class Packer:
         return schema.is_declared([_PYTHON.get(field.describe()) for field in fields])
 
     def unpack(self, payload: Payload) -> Batch:
-        """The batch of a chunk. Columns of ints may be narrower than 64 bits."""
+        """Unpack the batch of a chunk. Columns of ints may be narrower than 64 bits."""
         values, packed_keys, packed_times = payload
         times = None if packed_times is None else PLAIN.unpack_list(packed_times)
         if values[0] != COLUMNS:
@@ -96,7 +96,7 @@ class Packer:
         return batch
 
     def unpack_list(self, data: bytes) -> list[Any]:
-        """Values, keys or timestamps of a chunk as Python objects."""
+        """Unpack values, keys or timestamps of a chunk as Python objects."""
         return unpack_columns(data).rows() if data[0] == COLUMNS else self._rows(data)
 
     def _rows(self, data: bytes) -> list[Any]:
@@ -113,14 +113,14 @@ class Packer:
 
 
 def length_of(data: bytes) -> int:
-    """The number of values or keys that were packed, in most cases without unpacking them."""
+    """Return the number of packed values or keys, in most cases without unpacking them."""
     first = data[0]
     if first == _ENCODED_KEYS[0]:
         return length_of(data[1:7])
     if first == COLUMNS:
         position = 3 + max(data[2], 1)
         return int.from_bytes(data[position : position + 4], "little")
-    if 0x90 <= first <= 0x9F:  # msgpack's arrays: of up to 15 items, of 16 and of 32 bits
+    if 0x90 <= first <= 0x9F:  # arrays of msgpack: of up to 15 items, of 16 and of 32 bits
         return first & 0x0F
     if first in (0xDC, 0xDD):
         return int.from_bytes(data[1 : 3 if first == 0xDC else 5], "big")
@@ -134,7 +134,7 @@ _CURE = "declare what the operator before emits with output_type=..., or declare
 
 
 def _schema(declared: TypeInformation | None) -> Any:
-    """The schema of numbers, texts and tuples of them, each of which may be None; None for any other type."""
+    """Return the schema of numbers, texts and tuples of them, each of which may be None; None for any other type."""
     if isinstance(declared, BasicTypeInfo):
         return Optional.__getitem__(declared.to_schema()) if declared.describe() in _PLAIN else None
     if not isinstance(declared, TupleTypeInfo) or not declared.get_field_types():
@@ -152,7 +152,7 @@ def _fits(column: Column, bits: int) -> bool:
 
 
 def _tuples_in(values: list[Any]) -> list[Any]:
-    """Records that were tuples of numbers, texts and tuples, before msgpack made lists of them."""
+    """Restore records that were tuples of numbers, texts and tuples, before msgpack made lists of them."""
     return [_as_tuple(value) for value in values]
 
 
@@ -165,7 +165,7 @@ PLAIN = Packer(None)
 
 
 class _KeyPacker:
-    """The keys of a chunk, in the engine's form (``state/keys.py``), which they have again when they come out."""
+    """Pack the keys of a chunk in the engine's form (``state/keys.py``), and unpack them in the same form."""
 
     def pack(self, keys: Keys) -> bytes:
         if EncodedKey in set(map(type, keys)):
@@ -194,7 +194,8 @@ _unpack_texts: Callable[[bytes], list[str]] = msgspec.msgpack.Decoder(list[str])
 
 
 def pack_columns(columns: Sequence[Column], width: int) -> bytes:
-    """Pack the columns of a batch: the mark, the version, the width, a code for each column, the number of records, the columns."""
+    """Pack the columns of a batch: the mark, the version, the width, a code for each column, the number of records, the
+    columns."""
     codes, packed = zip(*map(_packed, columns), strict=True)
     return b"".join((bytes((COLUMNS, _VERSION, width, *codes)), len(columns[0]).to_bytes(4, "little"), *packed))
 
@@ -222,7 +223,7 @@ def _narrowest(column: Column) -> int:
 def unpack_columns(data: bytes) -> ColumnBatch:
     if data[1] != _VERSION:
         raise StateFormatError(
-            "A chunk is read by the version that wrote it",
+            "The chunk was written by another version of Tidegate",
             found=f"column batch of version {data[1]}, this is {_VERSION}",
             cure="run all workers of a job with one version of Tidegate",
         )
@@ -244,10 +245,10 @@ def unpack_columns(data: bytes) -> ColumnBatch:
 
 
 def pack_field(index: int) -> bytes:
-    """The keys of a chunk whose key is a field of its records: they travel once."""
+    """Pack the keys of a chunk whose key is a field of its records: the key is sent once."""
     return bytes((COLUMNS, _VERSION, _FIELD, index))
 
 
 def packed_field(data: bytes) -> int | None:
-    """The field, if ``data`` is what ``pack_field`` gives."""
+    """Return the field, if ``data`` is a result of ``pack_field``."""
     return data[3] if data[0] == COLUMNS and data[2] == _FIELD else None

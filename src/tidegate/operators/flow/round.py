@@ -1,4 +1,4 @@
-"""One round of one subtask: steps 4 to 6 of the protocol. Made for the round, and gone with it."""
+"""Run one round of one subtask: steps 4 to 6 of the protocol. The object lives for this round only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tidegate.state.snapshot import EMPTY, IN_FLIGHT
 
 
 class Outcome(Enum):
-    """How the round of a subtask stands."""
+    """Name the state of a subtask's round."""
 
     GOOD = "good"
     FAILED = "failed"
@@ -38,7 +38,7 @@ class Outcome(Enum):
 
 
 class SubtaskRound:
-    """One round of a subtask. A failure travels in the ack, not as a dead worker."""
+    """Run one round of a subtask. A failure is reported in the ack, not by a dead worker."""
 
     def __init__(self, subtask: Subtask, context: RoundContext, plan: TaskPlan) -> None:
         self._started, self._rebuilds, self._process = time.perf_counter(), rebuilds(), os.getpid()
@@ -52,7 +52,7 @@ class SubtaskRound:
         self._feed = self._make_feed()
 
     def _make_feed(self) -> Feed:
-        """Where the records of the round come from."""
+        """Make the feed that gives the round its records."""
         subtask = self._subtask
         if isinstance(subtask.head, SourceOperator):
             return SplitFeed(subtask.head, subtask, subtask.files, self._round, self.ack)
@@ -62,7 +62,7 @@ class SubtaskRound:
         return ChannelFeed(*channels)
 
     def run(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yields chunks, then barriers and the ack. Always drains ``rows``."""
+        """Yield chunks, then barriers and the ack. Always drain ``rows``."""
         subtask = self._subtask
         subtask.begin()
         if self._round.context.rehearsal:
@@ -86,7 +86,7 @@ class SubtaskRound:
             self.ack.seconds = time.perf_counter() - self._started
             self.ack.rebuilds = rebuilds() - self._rebuilds
             yield self._ack_row()
-        except Exception:  # the input itself failed (lost shuffle files): the task is tried again, as another attempt
+        except Exception:  # the input itself failed (lost shuffle files): the task is retried, as another attempt
             self._outcome = Outcome.FAILED
             raise
         finally:
@@ -98,14 +98,14 @@ class SubtaskRound:
         return (-1, self._subtask.chain.offset + self._subtask.index, ACK, 0, 0, 0, 0, pickle.dumps(self.ack, 5))
 
     def _rehearse(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Open functions to see whether their states fit. Only operators that have something stored take part. Their functions stay
-        open, for the first round."""
+        """Open functions to see whether their states fit. Only operators with stored state take part. Their functions
+        stay open for the first round."""
         for _ in rows:
             pass
         snapshots = self._round.plan.snapshots
         concerned = [o for n, o in self._subtask.operators.items() if snapshots.get(n, EMPTY).declares_states]
         failed = None
-        for operator in concerned:  # one that fails to open hides nothing of the others
+        for operator in concerned:  # an operator that fails to open must not hide errors of the others
             self._outcome = Outcome.GOOD
             self._guard(self._rehearse_one, operator)
             failed = self.ack.error = failed or self.ack.error
@@ -121,7 +121,7 @@ class SubtaskRound:
     # -- failures ----------------------------------------------------------------------------------------------------
 
     def _guard(self, step: Callable[..., None], *arguments: object) -> None:
-        """Run a step unless an earlier one failed."""
+        """Run a step unless an earlier step failed."""
         if self._outcome is not Outcome.GOOD:
             return
         try:
@@ -141,12 +141,12 @@ class SubtaskRound:
         self._outcome, self.ack.error = Outcome.FAILED, error
         if self._subtask.on_failure is not None:
             self._subtask.on_failure(self._subtask, error)
-        self._subtask.begin()  # what it has not sent yet stays here
+        self._subtask.begin()  # discard what is not sent yet
 
     # -- steps 4 to 6 ------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Restore the operators, open functions (once), notify them of checkpoints, and bring up the state."""
+        """Restore the operators, open functions (once), notify functions of checkpoints, and bring up the state."""
         round, operators = self._round, self._subtask.operators.values()
         for operator in operators:
             operator.restore(round.plan.snapshots.get(operator.id, EMPTY), round)
@@ -162,7 +162,7 @@ class SubtaskRound:
             operator.on_processing_time(now)
 
     def _end_of_round(self) -> None:
-        """Step 4: all barriers have arrived. Then the last timers fire, and the input ends if this is its end."""
+        """Step 4: all barriers have arrived. Fire the last timers, and end the input if this is its end."""
         round, operators = self._round, self._subtask.operators.values()
         round.end_of_input = self._feed.end()
         ended, now = round.end_of_input is not EndOfInput.AHEAD, round.now_ms()
@@ -176,7 +176,8 @@ class SubtaskRound:
                 operator.close_at_end(round.end_of_input)
 
     def _snapshot(self) -> None:
-        """Step 5: segments durable, sinks prepared. A failure declines; nothing of the attempt is visible to anybody."""
+        """Step 5: make segments durable, prepare sinks. A failure declines the round; nothing of the attempt is visible
+        to anybody."""
         try:
             if self._outcome is Outcome.GOOD:
                 self._take_snapshots()
@@ -205,8 +206,9 @@ class SubtaskRound:
         self.ack.declined = next((operator.declined for operator in operators if operator.declined), None)
 
     def _keep_in_flight(self) -> None:
-        """Store what the subtask has received and not processed. It is a part of the round as state is: durable before the ack, and
-        named in the ack whatever fails after this, so that a discarded round leaves no file."""
+        """Store what the subtask has received and not processed. These records are part of the round as state is:
+        durable before the ack, and named in the ack whatever fails after this, so that a discarded round leaves no
+        file."""
         head, index = self._subtask.head.operator, self._subtask.index
         name = f"{head.uid_hash[:12]}-{index}-{self._round.context.round}-{self.ack.token}"
         part = self._feed.in_flight(f"shared/{name}")
@@ -223,7 +225,7 @@ class SubtaskRound:
         self.ack.snapshot_seconds[operator.id] = time.perf_counter() - started
 
     def _barriers(self) -> Iterator[Row]:
-        """Step 6 for the subtasks downstream: one barrier each, after everything else."""
+        """Step 6 for the subtasks downstream: send one barrier each, after everything else."""
         ack, end = self.ack, self._round.end_of_input
         for output in self._subtask.outputs.values():
             status = self._subtask.operators[output.edge.source].status(end)
@@ -235,8 +237,9 @@ class SubtaskRound:
 
 
 def _end_forked_child(where: str, error: BaseException | None) -> NoReturn:
-    """A function has forked, and its child comes out of the function as the parent does. As a second worker on the same connection
-    it would emit every record twice: it ends here, as a process that was told to exit, or with its error shown."""
+    """End a child process that a function has forked and that returns from the function as the parent does. As a second
+    worker on the same connection, the child would emit every record twice. It ends here, as a process that was told to
+    exit, or with its error shown."""
     cause = error.__cause__ if isinstance(error, UserCodeError) else error
     code = cause.code if isinstance(cause, SystemExit) else 1
     if not isinstance(cause, SystemExit) or isinstance(code, str):

@@ -1,4 +1,4 @@
-"""What travels: rows between levels, plans to the tasks, acks to the driver.
+"""Define what travels: rows between levels, plans to the tasks, acks to the driver.
 
 A shuffle row is ``(partition of the next level, Row)``. A Row whose level is not the next one is relayed.
 """
@@ -30,7 +30,7 @@ Payload = tuple[bytes, bytes | None, bytes | None]
 
 
 class Barrier(NamedTuple):
-    """``token``: the sending attempt. ``failed``: it gave up; what it sent is not the whole."""
+    """Hold a barrier. ``token``: the sending attempt. ``failed``: the sender failed, and its output is incomplete."""
 
     token: str
     idle: bool
@@ -39,14 +39,15 @@ class Barrier(NamedTuple):
 
 
 class Status(NamedTuple):
-    """How an operator's subtask left its output at the end of a round, which is how the next round starts."""
+    """Hold the status of a subtask's output at the end of a round, with which the next round starts."""
 
     watermark: int = MIN_WATERMARK
     idle: bool = False
 
 
 class Generator(NamedTuple):
-    """State of a watermark generator: greatest timestamp seen, and when a record was last seen (processing time)."""
+    """Hold the state of a watermark generator: greatest timestamp seen, and when a record was last seen (processing
+    time)."""
 
     greatest: int = MIN_WATERMARK
     active_ms: int = 0
@@ -54,10 +55,11 @@ class Generator(NamedTuple):
 
 @dataclass(frozen=True)
 class RoundContext:
-    """The part of the plan all subtasks of a round share. ``checkpoint_id``: of the checkpoint or savepoint the round carries.
-    ``savepoint``: it carries one. ``statuses``: per operator the status of each of its subtasks. ``rehearsal``: nothing is read,
-    functions only open, to see whether they declare their states as these are stored. ``deadline_ms``: past it subtasks take no
-    more input, and keep what they have; None: they take all of it."""
+    """Hold the part of the plan that all subtasks of a round share. ``checkpoint_id``: of the checkpoint or savepoint
+    of the round. ``savepoint``: the round has a savepoint. ``statuses``: per operator the status of each of its
+    subtasks. ``rehearsal``: nothing is read; functions only open, to see whether they declare their states as these are
+    stored. ``deadline_ms``: after it subtasks take no more input, and keep what they have; None: they take all input.
+    """
 
     round: int
     version: str
@@ -72,8 +74,8 @@ class RoundContext:
 
 
 class TaskRun(NamedTuple):
-    """Which run of a task this is. ``attempt``: above 0 if others of it came before, which may have left something outside that
-    no ack tells of. ``stage``: by the engine's own numbers, for the engine alone."""
+    """Identify the run of a task. ``attempt``: above 0 if earlier attempts may have left something outside that no ack
+    reports. ``stage``: the engine's own numbers, for the engine alone."""
 
     attempt: int = 0
     stage: int = -1
@@ -84,32 +86,33 @@ FIRST_RUN = TaskRun()
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What one subtask has to do in one round. The dicts are keyed by operator id."""
+    """Hold the work of one subtask in one round. The dicts are keyed by operator id."""
 
     snapshots: dict[int, OperatorSnapshot] = field(default_factory=dict)
     """Each operator of the chain as the last accepted round has left it."""
     compact: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The run of an operator's state files to merge."""
     whole: bool = False
-    """They must be merged: the snapshot may refer to no file of an earlier round."""
+    """The files must be merged: the snapshot must not refer to files of an earlier round."""
     replaced: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Paths of files that merges have lately taken out of an operator's list."""
+    """Paths of files that merges have recently removed from an operator's list."""
     intervals: list[SplitInterval] = field(default_factory=list)
     source_finished: bool = False
     source_held: bool = False
-    """The source was not asked for more: that nothing comes says nothing about its splits."""
+    """The source was not asked for more: a lack of records says nothing about its splits."""
     source_awaited: bool = False
     """The subtask gets another split when it has none."""
     run: TaskRun = FIRST_RUN
-    """Told by the engine where the task runs; the driver's plan does not know it."""
+    """Set by the engine where the task runs; the driver's plan does not know it."""
 
 
 @dataclass
 class Ack:
-    """Step 6: everything the driver has to know of one subtask's round.
+    """Step 6: report to the driver everything about one subtask's round.
 
-    ``error``: user code or a read failed, the round fails. ``declined``: the snapshot or a pre-commit failed, the round is
-    discarded and the checkpoint counts as failed. ``inputs``: per (edge, sending subtask) the attempt token seen.
+    ``error``: user code or a read failed, so the round fails. ``declined``: the snapshot or a pre-commit failed, so the
+    round is discarded and the checkpoint counts as failed. ``inputs``: per (edge, sending subtask) the attempt token
+    seen.
     """
 
     chain: int
@@ -120,7 +123,7 @@ class Ack:
     error: Exception | None = None
     declined: str | None = None
     snapshots: dict[int, OperatorSnapshot] = field(default_factory=dict)
-    """Each operator of the chain as it is now; the driver takes them over as they are if it accepts the round."""
+    """The present state of each operator of the chain; the driver takes it over unchanged if it accepts the round."""
     committables: dict[int, list[Any]] = field(default_factory=dict)
     wake_up_ms: int | None = None
     records_in: int = 0
@@ -131,11 +134,11 @@ class Ack:
     snapshot_seconds: dict[int, float] = field(default_factory=dict)
     """Per operator how long its snapshot, or its pre-commit, took."""
     in_flight_bytes: int = 0
-    """What the snapshot holds of records that were on their way."""
+    """The in-flight records that the snapshot holds."""
     in_flight_records: int = 0
     rebuilds: int = 0
     """Local stores that were built from all their files."""
     metrics: dict[int, list[Change]] = field(default_factory=dict)
-    """Per operator what its functions have measured in the round; only those that have."""
+    """Per operator the measurements of its functions in the round; only operators with measurements."""
     misfits: dict[int, list[str]] = field(default_factory=dict)
-    """Of a rehearsal: per operator which states are declared otherwise than they are stored."""
+    """Result of a rehearsal: per operator the states that are declared otherwise than they are stored."""

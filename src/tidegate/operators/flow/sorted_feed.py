@@ -1,7 +1,7 @@
-"""Batch mode: the records of a key together, in the order of their timestamps, one key after the other, as in Flink.
+"""Feed batch mode, as in Flink: one key after the other, the records of each key in the order of their timestamps.
 
-A batch job is one round, so all records of a subtask are there before the first is processed. They are grouped by key; what does
-not fit into memory is written to runs, ordered by the bytes of the keys, and merged.
+A batch job is one round, so all records of a subtask are there before the first record is processed. They are grouped
+by key. Records that do not fit into memory are written to runs, ordered by the bytes of the keys, and merged.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Group = tuple[bytes, Hashable, list[Entry]]
 
 
 class KeyedBatchFeed(ChannelFeed):
-    """The feed of a chain whose first operator is keyed. Records of inputs without a key, as a broadcast stream's, are processed
-    before all others. ``directory``: for what does not fit into memory."""
+    """Feed a chain whose first operator is keyed. Records of inputs without a key, for example of a broadcast stream,
+    are processed before all others. ``directory``: for records that do not fit into memory."""
 
     def __init__(
         self, side: ChannelSide, pipeline: Pipeline, files: Files, round: OperatorRound, ack: Ack, directory: str
@@ -63,7 +63,7 @@ class KeyedBatchFeed(ChannelFeed):
                 self._groups.add(batch.keys, batch.time_list() or [None] * len(batch), number, batch.rows())
 
     def _all_here(self) -> None:
-        """Check that the input is complete: nothing else is processed."""
+        """Check that the input is complete: an incomplete input must not be processed."""
         self._input.check_complete(self._side.chain)
         if self._input.failed:
             raise SenderFailed
@@ -84,7 +84,7 @@ def _moment(entry: Entry) -> int:
 
 
 class Groups:
-    """Records by key, in the order they came."""
+    """Group records by key, in the order in which they came."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -118,7 +118,8 @@ class Groups:
         return groups
 
     def sorted(self) -> Iterator[tuple[Hashable, list[Entry]]]:
-        """Every key with all of its records, by the bytes of the keys; the earliest run first, so the order of arrival is kept."""
+        """Yield every key with all of its records, by the bytes of the keys. The earliest run comes first, so the order
+        of arrival is kept."""
         runs = [_read(file) for file in self._runs]
         merged = heapq.merge(*runs, self._ordered(), key=itemgetter(0))
         for _, same in groupby(merged, key=itemgetter(0)):

@@ -1,6 +1,7 @@
-"""One parallel instance of a chain in a Python worker: its operators, its loops, its outputs.
+"""Run one parallel instance of a chain in a Python worker: its operators, its loops, its outputs.
 
-It lives as long as the worker keeps it and is used round after round (``round.py``); nothing it holds in between is state.
+A subtask lives as long as the worker keeps it, and is used round after round (``round.py``). It holds no durable state
+between rounds.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from tidegate.state.snapshot import EMPTY
 
 
 class Subtask:
-    """See the module's docstring. ``senders``: operator id -> its parallelism, ``targets``: edge id -> where it leads,
-    ``rewrites``: of functions that need not be called, ``tagging``: ids of operators that may emit to side outputs."""
+    """Run a chain (see the module's docstring). ``senders``: operator id -> its parallelism. ``targets``: edge id ->
+    its target. ``rewrites``: of functions that need not be called. ``tagging``: ids of operators that may emit to side
+    outputs."""
 
     on_failure: Callable[[Subtask, Exception], None] | None = None
     """Called where a round of the subtask has failed, before anything is cleaned up."""
@@ -80,10 +82,10 @@ class Subtask:
             times |= {child.operator.id: operator.output_time for _, child in node.children}
 
     def _entry(self, number: int) -> Callable[[Batch], None]:
-        """What processes the batches of an input of the head."""
+        """Return the function that processes the batches of an input of the head."""
         return self.head.take_batch if self.head.collects else Loop(self.chain.head, self, into=True, input=number)
 
-    # -- what loops are made of (codegen.ChainParts) -----------------------------------------------------------------
+    # -- the parts of loops (codegen.ChainParts) -----------------------------------------------------------------------
 
     @property
     def object_reuse(self) -> bool:
@@ -103,35 +105,36 @@ class Subtask:
     # -- rounds ------------------------------------------------------------------------------------------------------
 
     def fits(self, plan: TaskPlan) -> bool:
-        """Tell whether its functions are as the last accepted round has left them."""
+        """Tell whether the functions are as the last accepted round has left them."""
         return all(operator.fits(plan.snapshots.get(n, EMPTY)) for n, operator in self.operators.items())
 
     def begin(self) -> None:
-        """Begin a round: what a failed round has left is dropped."""
+        """Begin a round, and drop what a failed round has left."""
         for output in self.outputs.values():
             output.begin()
 
     def open(self, end: EndOfInput) -> None:
-        """Open functions, once. Those that were closed at the end of input are opened again only if that end is repeated."""
+        """Open functions, once. Functions that were closed at the end of input are opened again only if that end is
+        repeated."""
         if not self._is_open or end is EndOfInput.AHEAD:
             for operator in self.operators.values():
                 operator.open()
         self._is_open = True
 
     def close(self) -> None:
-        """Close the functions: the job, or this attempt of it, is over in this worker."""
+        """Close the functions: the job, or this attempt of it, has finished in this worker."""
         for operator in self.operators.values():
             operator.close()
 
     # -- records -----------------------------------------------------------------------------------------------------
 
     def begin_batch(self, now_ms: int, keys: Keys | None = None) -> None:
-        """Prepare the operators for a batch. ``keys``: of its records, at the head of the chain."""
+        """Prepare the operators for a batch. ``keys``: the keys of its records, at the head of the chain."""
         for operator in self.operators.values():
             operator.begin_batch(keys if operator is self.head else None, now_ms)
 
     def process(self, number: int, batch: Batch, now_ms: int) -> None:
-        """Process a batch that comes in by an input of the head."""
+        """Process a batch that enters by an input of the head."""
         self.begin_batch(now_ms, batch.keys)
         self._entries[number](batch)
 
@@ -146,13 +149,13 @@ class Subtask:
         self.flush()
 
     def advance(self, now_ms: int) -> None:
-        """Bring the operators up to the event time of the head's input: the records before it are processed."""
+        """Bring the operators up to the event time of the head's input: the records before this time are processed."""
         for operator in self.operators.values():
             operator.on_watermark(now_ms)
         self.flush()
 
     def _advance_after(self, node: ChainNode, now_ms: int, exact: bool) -> None:
-        """As ``advance``, for the operators downstream of one."""
+        """Do as ``advance`` does, for the operators downstream of one operator."""
         for other in node.walk():
             if other is not node:
                 self.operators[other.operator.id].on_watermark(now_ms)
@@ -168,7 +171,7 @@ class Subtask:
             output.flush(self.operators[output.edge.source].output_time.watermark, everything)
 
     def take_rows(self) -> Iterator[Row]:
-        """The chunks that were made since the last call."""
+        """Return the chunks that were made since the last call."""
         for output in self.outputs.values():
             if output.rows:
                 yield from output.rows

@@ -1,7 +1,9 @@
-"""Asynchronous calls of a user's function, on the one event loop that a worker has: as many at once as the capacity allows.
+"""Make asynchronous calls of a user's function on the worker's single event loop, as many at once as the capacity
+allows.
 
-The loop runs in a thread of its own as long as the worker lives. All of ``AsyncCalls`` but ``submit``, ``drain`` and ``cancel``
-runs in that thread, so nothing there needs a lock. What is done comes back through queues that two threads may use at once.
+The loop runs in its own thread for as long as the worker lives. All of ``AsyncCalls`` but ``submit``, ``drain`` and
+``cancel`` runs in that thread, so nothing there needs a lock. Finished calls come back through queues that two threads
+may use at once.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _starting = threading.Lock()
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """The worker's. A process that was forked off another one has a loop of its own."""
+    """Return the worker's event loop. A forked process has an event loop of its own."""
     global _loop, _loop_of
     with _starting:
         if _loop is None or _loop_of != os.getpid():
@@ -37,7 +39,8 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 
 def in_event_loop(function: Callable[..., R], *arguments: object) -> R:
-    """Call it in the thread of the loop, so that it may make what needs a running one (a session, a lock), and wait for it."""
+    """Call the function in the thread of the loop, and wait for it. The function may then make objects that need a
+    running loop (a session, a lock)."""
     answer: Future[R] = Future()
 
     def act() -> None:
@@ -51,7 +54,8 @@ def in_event_loop(function: Callable[..., R], *arguments: object) -> R:
 
 
 class Stretch:
-    """Records between two watermarks, in any order among each other. ``watermark`` is the one after them; None: more may come."""
+    """Hold the records between two watermarks, in any order among each other. ``watermark`` is the watermark after
+    these records; None: more records may come."""
 
     __slots__ = ("calls", "done", "open", "watermark")
 
@@ -65,7 +69,7 @@ class Stretch:
 
 
 class Call:
-    """One record on its way. ``results``: what the function gave, once it is done."""
+    """Hold one record while its call runs. ``results``: the function's results, once the call is done."""
 
     __slots__ = ("done", "results", "stretch", "task", "timestamp", "value")
 
@@ -77,9 +81,11 @@ class Call:
 
 
 class AsyncCalls:
-    """The calls of one operator in one round. ``done``: told, in the thread of the loop, of each call that is.
+    """Run the calls of one operator in one round. ``done``: called in the thread of the loop for each call that
+    finishes.
 
-    A call that fails ends all others: the round has failed. ``error`` is then the call and what it raised.
+    A call that fails cancels all others, because the round has failed. ``error`` is then the failed call and its
+    exception.
     """
 
     def __init__(
@@ -106,22 +112,21 @@ class AsyncCalls:
     # -- in the thread of the task ---------------------------------------------------------------------------------------
 
     def submit(self, calls: list[Call]) -> None:
-        """Begin them; returns when all but as many as the capacity allows are done: then no call waits for its turn."""
+        """Start the calls. Return when only as many calls as the capacity allows are unfinished, so that no call waits
+        for its turn."""
         self._rest(calls, self._capacity)
 
     def drain(self) -> None:
-        """Returns when all are done."""
+        """Wait until all calls are done."""
         self._rest([], 0)
 
     def _rest(self, calls: list[Call], most: int) -> None:
-        enough = (
-            threading.Event()
-        )  # one for each time: a call that ends right now must not answer what was asked before
+        enough = threading.Event()  # a new one for each wait: a call that finishes now must not answer an earlier wait
         self._loop.call_soon_threadsafe(self._take, calls, most, enough)
         enough.wait()
 
     def cancel(self) -> None:
-        """Nobody waits for them any more. Does not wait for those that do not let themselves be cancelled."""
+        """Cancel all calls, because no one waits for them any more. Do not wait for calls that resist cancellation."""
         self._loop.call_soon_threadsafe(self._stop)
 
     # -- in the thread of the loop ---------------------------------------------------------------------------------------
@@ -170,7 +175,7 @@ class AsyncCalls:
     def _ended(self, call: Call, task: asyncio.Task[Iterable[UserValue]]) -> None:
         if call.done or self._over:
             if not task.cancelled():
-                task.exception()  # looked at: else the loop complains that nobody did
+                task.exception()  # retrieve it: otherwise the loop logs that it was never retrieved
             return None
         if task.cancelled():  # by the function itself
             return self._fail(call, asyncio.CancelledError("the call was cancelled"))
@@ -224,10 +229,10 @@ class AsyncCalls:
 
 
 def _no_list(results: object) -> UserCodeError:
-    # the first words are PyFlink's: programs and people look for them
+    # The first words are PyFlink's: programs and people search for them.
     wrong = "cannot be none" if results is None else "should be of list type"
     return UserCodeError(
-        f"The result of AsyncFunction {wrong}: async_invoke and timeout return a list of results",
+        f"The result of AsyncFunction {wrong}: async_invoke and timeout must return a list of results",
         found=f"{reprlib_repr(results)} of type {type(results).__name__}",
-        cure="return [result], or [] if there is none",
+        cure="return [result], or [] without a result",
     )

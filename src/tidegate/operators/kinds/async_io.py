@@ -1,10 +1,11 @@
-"""Asynchronous functions: many calls at once, in the order of the input or as they come, never past a watermark.
+"""Run asynchronous functions: many calls at once, results in the order of the input or of completion, never past a
+watermark.
 
-What is in flight is part of the round: at its end all calls are awaited, and then the snapshot is taken. Flink writes the inputs
-of unfinished calls into the checkpoint instead, because its barriers come between any two records; here a barrier comes behind
-the last record of a round, and the next round, which may run on another host, starts when this one has ended. Calls that went on
-beyond it would have to be made again there in any case. So a round takes as long as its last call, at most the timeout
-longer, and a restore makes no call twice that was part of an accepted round.
+Unfinished calls are part of the round: at its end all calls are awaited, and then the snapshot is taken. Flink writes
+the inputs of unfinished calls into the checkpoint instead, because its barriers come between any two records. Here a
+barrier comes after the last record of a round. The next round may run on another host, and starts when this round has
+ended. Calls that continued beyond the round would have to be repeated there in any case. So a round takes as long as
+its last call, at most the timeout longer. A restore never repeats a call of an accepted round.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from tidegate.state.snapshot import OperatorSnapshot
 
 
 class AsyncOperator(CollectingOperator):
-    """Time behind it goes on when what came before the watermark has been emitted."""
+    """Call an asynchronous function. Time advances downstream when the results of all records before the watermark have
+    been emitted."""
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
@@ -110,14 +112,14 @@ class AsyncOperator(CollectingOperator):
         self._give_up()
 
     def _give_up(self) -> None:
-        """Whatever a round that failed has left running."""
+        """Cancel all calls that a failed round has left running."""
         calls, self._calls = self._calls, None
         if calls is not None:
             calls.cancel()
 
 
 class _LoopHooks(Hooks):
-    """A function that is called in the event loop is opened and closed there."""
+    """Open and close the function in the event loop, where it is also called."""
 
     def _call(self, name: str, *arguments: object) -> None:
         in_event_loop(super()._call, name, *arguments)

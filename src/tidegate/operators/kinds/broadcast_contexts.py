@@ -1,4 +1,4 @@
-"""What functions with broadcast state see: a context for each side, and the state as each side may use it."""
+"""Give functions with broadcast state a context for each side, and the state as each side may use it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tidegate.state.operator_state import OperatorBroadcastState, OperatorStates
 
 
 class ReadOnlyView(ReadOnlyBroadcastState[UserValue, UserValue]):
-    """A broadcast state on the side that may not write: every subtask sees other records there, and all hold one state."""
+    """Show a broadcast state on the side that must not write: every subtask sees other records there, but all subtasks
+    hold one state."""
 
     __slots__ = ("_state",)
 
@@ -44,16 +45,16 @@ class ReadOnlyView(ReadOnlyBroadcastState[UserValue, UserValue]):
 
     def _refuse(self, *arguments: object) -> NoReturn:
         raise StateAccessError(
-            "Broadcast state is written on the broadcast side only: all subtasks see the same records there",
+            "Broadcast state is read-only on the other side: only the broadcast side sees the same records everywhere",
             found=f"a change of state {self._state.schema.name!r} on the other side",
-            cure="change it in process_broadcast_element",
+            cure="change the state in process_broadcast_element",
         )
 
     clear = put = put_all = remove = __setitem__ = __delitem__ = _refuse
 
 
 class _BroadcastStates:
-    """The states that ``broadcast(...)`` has declared, by name."""
+    """Hold the states that ``broadcast(...)`` has declared, by name."""
 
     def __init__(self, states: OperatorStates, declared: tuple[StateDescriptor, ...]) -> None:
         self._states, self._declared = states, {descriptor.name: descriptor for descriptor in declared}
@@ -62,15 +63,15 @@ class _BroadcastStates:
         name = descriptor.get_name() if isinstance(descriptor, StateDescriptor) else descriptor
         if name not in self._declared:
             raise StateAccessError(
-                "A broadcast state is one of those that broadcast(...) was given",
+                "The broadcast state was not declared in broadcast(...)",
                 found=f"{name!r}; there are {', '.join(map(repr, self._declared))}",
-                cure="pass its MapStateDescriptor to broadcast(...) too",
+                cure="pass the MapStateDescriptor of the state to broadcast(...) too",
             )
         return self._states.broadcast_state(descriptor)
 
 
 class BroadcastContext:
-    """Of ``process_broadcast_element``. ``ts`` is set by the loop for every record."""
+    """Be the context of ``process_broadcast_element``. The loop sets ``ts`` for every record."""
 
     def __init__(
         self,
@@ -96,8 +97,8 @@ class BroadcastContext:
         """Call ``function(key, state)`` for every key of this subtask that has an entry in the state."""
         if self._backend is None:
             raise StateAccessError(
-                "There is keyed state only where the other stream is keyed",
-                cure="call key_by(...) on it, and use a KeyedBroadcastProcessFunction",
+                "Keyed state is not available, because the other stream is not keyed",
+                cure="call key_by(...) on the other stream, and use a KeyedBroadcastProcessFunction",
             )
         state, context = self._backend.state(state_descriptor), self._backend.context
         call = getattr(function, "process", function)
@@ -118,7 +119,7 @@ def _has_entry(state: UserValue) -> bool:
 
 
 class ReadOnlyContext(ProcessContext):
-    """Of ``process_element`` and ``on_timer``."""
+    """Be the context of ``process_element`` and ``on_timer``."""
 
     __slots__ = ("_states", "_views", "current_processing_time", "current_watermark")
 

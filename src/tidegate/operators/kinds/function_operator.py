@@ -1,4 +1,4 @@
-"""What operators with a user function share: its life cycle, state by key, timers."""
+"""Share what all operators with a user function need: life cycle, keyed state, timers."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ _FIRED_BATCH = 4096
 
 
 class FunctionOperator(StreamOperator):
-    """``functions``: what is called for a record of each input; ``function``: of the first. ``backend``: state and timers by key,
-    if an input is keyed. ``own_state``: what belongs to no key, if there is any.
+    """Run a user function. ``functions``: called for a record of each input; ``function``: of the first input.
+    ``backend``: keyed state and timers, if an input is keyed. ``own_state``: state that belongs to no key, if there is
+    any.
 
-    Where there are timers, the output watermark advances only after the timers that it makes due have fired: what they emit is
-    never late.
+    Where there are timers, the output watermark advances only after the timers that it makes due have fired: their
+    output is never late.
     """
 
     windows = ""
-    """Of its state: see ``KeyedPart``."""
+    """The kind of windows in the operator's state: see ``KeyedPart``."""
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
@@ -94,7 +95,8 @@ class FunctionOperator(StreamOperator):
     def write_time(
         self, source: LoopSource, value: str, depth: int, given: ProcessContext | BroadcastContext | None = None
     ) -> str:
-        """Write the code that sets the record's time in the context, or in the one that is ``given``; returns its variable."""
+        """Write the code that sets the record's time in the context, or in the context that is ``given``. Return the
+        context's variable."""
         context = source.bind(f"c{self.id}", given or self.context)
         if source.timed:
             source.line(depth, f"{context}.ts = tg_t", source.owner(self.node, value))
@@ -125,7 +127,7 @@ class FunctionOperator(StreamOperator):
         return self.own_state is None or self.own_state.fits(snapshot)
 
     def begin(self) -> None:
-        """Open the round on exactly the accepted files, and merge some of them if the plan says so."""
+        """Open the round on exactly the accepted files, and merge some of these files if the plan says so."""
         if self.backend is not None:
             plan = self.round.plan
             self.backend.begin(self._files, plan.replaced.get(self.id, ()))
@@ -137,8 +139,8 @@ class FunctionOperator(StreamOperator):
         try:
             merged = backend.compact(list(self._files), run, self._path("base"))
         except StorageError as error:
-            # The old files are as good, and a later round tries again; but files of another job's directory may not get into a
-            # checkpoint of this one.
+            # The old files are as good, and a later round tries again. But files of another job's directory must not
+            # get into a checkpoint of this job.
             if self.round.plan.whole or any(file.root for file in self._files):
                 place = f"'{self.operator.name}' ({self.setup.index + 1}/{self.operator.parallelism})"
                 self.declined = f"snapshot of {place}: {type(error).__name__}: {error}"
@@ -146,7 +148,7 @@ class FunctionOperator(StreamOperator):
             self._files[run[0] : run[1]] = [merged]
 
     def _path(self, ending: str) -> str:
-        """Unique for every attempt: a zombie can never write over the file of another one."""
+        """Return a path that is unique for every attempt: a zombie can never overwrite the file of another attempt."""
         name = f"{self.operator.uid_hash[:12]}-{self.setup.index}-{self.round.context.round}-{self.round.token}"
         return f"shared/{name}.{ending}"
 
@@ -167,7 +169,8 @@ class FunctionOperator(StreamOperator):
         self.output_time.watermark, self.output_time.idle = self.input_time.watermark, self.input_time.idle
 
     def end_of_key(self, now_ms: int) -> None:
-        """Flink: with the records of a key all time ends for it. Timers set from here on are ignored, so a periodic one ends."""
+        """End all time for the current key with its last record, as Flink does. Timers that are set from here on are
+        ignored, so a periodic timer ends."""
         assert self.backend is not None
         backend, now, before = self.backend, self.input_time, self.input_time.watermark
         now.watermark = MAX_WATERMARK  # the function sees it; the operators downstream do not
@@ -187,7 +190,7 @@ class FunctionOperator(StreamOperator):
             self._fire_due(backend.event_timers, self.input_time.watermark, TimeDomain.EVENT_TIME)
             self.on_processing_time(now_ms)
             if self.setup.settings.batch_mode:
-                # Flink: with the input all time ends, and timers set from here on are ignored (so a periodic one ends)
+                # Flink: all time ends with the input. Timers set from here on are ignored, so a periodic timer ends.
                 self._fire(backend.processing_timers.remaining(), TimeDomain.PROCESSING_TIME)
             self._pass_time_on()
 
@@ -203,7 +206,7 @@ class FunctionOperator(StreamOperator):
         return parts if self.own_state is None else {**parts, **self.own_state.parts()}
 
     def _keyed_part(self, backend: KeyedBackend) -> KeyedPart:
-        """Step 5: the changes of the round become a segment file, after all others."""
+        """Step 5: write the changes of the round as a segment file, the last in the list of files."""
         segment = backend.write_segment(self.round.context.version, self._path("seg"))
         files = (*self._files, segment) if segment is not None else tuple(self._files)
         schemas = merged_schemas([self._keyed.schemas, backend.schemas()])
@@ -236,7 +239,8 @@ class FunctionOperator(StreamOperator):
             except BaseException as error:
                 where = f"on_timer({moment}) of operator '{self.operator.name}', key {key!r}"
                 raise user_error(error, where, None) from error
-            # Flink: what an event-time timer emits carries the timer's time, a processing-time timer's output no timestamp
+            # Flink: the output of an event-time timer has the timer's time, the output of a processing-time timer no
+            # timestamp
             times.extend([moment if kind is TimeDomain.EVENT_TIME else None] * (len(values) - len(times)))
             if len(values) >= _FIRED_BATCH:
                 self.setup.emit(Batch(values, times))
@@ -245,5 +249,5 @@ class FunctionOperator(StreamOperator):
             self.setup.emit(Batch(values, times))
 
     def on_timer(self, moment: int) -> Iterable[UserValue] | None:
-        """A timer of the current key has come due: what to emit."""
+        """Call the function for a due timer of the current key, and return the results to emit."""
         return self._on_timer(moment, self.context) if self._on_timer is not None else None

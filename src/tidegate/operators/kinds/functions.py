@@ -1,4 +1,4 @@
-"""Kinds of operators that call a function for each record, and do little more: map, filter, process, reduce ..."""
+"""Run kinds of operators that do little more than call a function for each record: map, filter, process, reduce ..."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.state.snapshot import OperatorSnapshot, Redistribution
 
 
 class MapOperator(FunctionOperator):
-    """One record out for each record in."""
+    """Emit one record for each input record."""
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
         out = f"tg_v{self.id}"
@@ -26,8 +26,8 @@ class MapOperator(FunctionOperator):
 
 
 class CoMapOperator(FunctionOperator):
-    """Two inputs, a function for each: at most one record out for each record in. As in PyFlink, None is no record: a function that
-    only changes state returns nothing."""
+    """Call a function for each of two inputs, and emit at most one record for each input record. As in PyFlink, a
+    result of None is no record: a function that only changes state returns nothing."""
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
         out, owner = f"tg_v{self.id}", source.owner(self.node, value)
@@ -37,7 +37,7 @@ class CoMapOperator(FunctionOperator):
 
 
 class FilterOperator(FunctionOperator):
-    """The records its function is true for."""
+    """Emit the records for which the function is true."""
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
         passes, owner = f"tg_v{self.id}", source.owner(self.node, value)
@@ -47,7 +47,7 @@ class FilterOperator(FunctionOperator):
 
 
 class FlatMapOperator(FunctionOperator):
-    """Any number of records out for each record in; of several inputs each has a function of its own."""
+    """Emit any number of records for each input record. With several inputs, each input has its own function."""
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
         owner = source.owner(self.node, value)
@@ -55,8 +55,8 @@ class FlatMapOperator(FunctionOperator):
 
 
 class ProcessOperator(FunctionOperator):
-    """Any number of records out, also to side outputs; time, state and timers by the context. Of several inputs each has a method
-    of its own, and all share state and timers."""
+    """Emit any number of records, also to side outputs. The context gives time, state and timers. With several inputs,
+    each input has its own method, and all inputs share state and timers."""
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
         context = self.write_time(source, value, depth, self.context_of(input))
@@ -64,13 +64,14 @@ class ProcessOperator(FunctionOperator):
         source.call_each(f"{self.id}", function, [value, context], depth, owner, keyed, source.emitter(self))
 
     def context_of(self, input: int) -> ProcessContext | BroadcastContext:
-        """What the function gets with a record of the input."""
+        """Return the context that the function gets with a record of the input."""
         return self.context
 
 
 class BroadcastProcessOperator(ProcessOperator):
-    """A process function whose second input every subtask sees all of, with the state that is made of it. The first input may be
-    keyed; then the second has no current key, and timers belong to the first."""
+    """Run a process function whose second input is broadcast: every subtask sees all its records and builds the
+    broadcast state from them. The first input may be keyed. The second input then has no current key, and timers belong
+    to the first."""
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         self._declared = node.operator.spec_as(BroadcastProcessSpec).broadcast_states
@@ -95,11 +96,11 @@ class BroadcastProcessOperator(ProcessOperator):
 
 
 class ReduceOperator(FunctionOperator):
-    """A rolling reduction per key: every record emits the new one."""
+    """Reduce the records of each key, and emit the new result for every record."""
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
-        self._state()  # as a function asks for its states in open: a misfit is found before the first record
+        self._state()  # as functions do in open: a state that does not fit is found before the first record
 
     def _state(self) -> UserValue:
         assert self.backend is not None

@@ -1,8 +1,8 @@
-"""Interval join: pairs of records of two keyed streams whose times lie close to each other.
+"""Join pairs of records of two keyed streams whose times lie close to each other.
 
-A record of either side waits with its key until nothing can come any more that it belongs to. What waits is a Python object as long
-as the worker runs one round after the other (``KeyedBackend.unbroken``); in the state is, at the end of every round, what is left
-of it. What comes and goes within a round never gets there.
+A record of either side waits with its key until no partner of it can arrive any more. Waiting records are Python
+objects as long as the worker runs one round after the other (``KeyedBackend.unbroken``). At the end of every round, the
+records that still wait are in the state. A record that comes and goes within a round never gets there.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ from tidegate.state.snapshot import OperatorSnapshot, Part
 
 LEFT, RIGHT = SIDES = 0, 1
 MOST_BUFFERED = 1_000_000
-"""Records of finished rounds that stay in memory, roughly. More are read from the state when their key comes again."""
+"""Approximate number of records of finished rounds that stay in memory. More are read from the state when their key
+comes again."""
 MANY_READ = 256
-"""Keys of a round that were looked for in the state: from then on it is worth knowing all that are there."""
+"""Number of keys of a round that were looked up in the state: from then on a list of all keys in the state pays off."""
 MOST_LISTED = 100_000
-"""Keys with something in the state, of which a list is made."""
+"""The greatest number of keys in the state for which a list is made."""
 _STEPS = 8
-"""Records go within this part of the time they stay, not at the millisecond: then those of many keys go together."""
+"""Records are dropped within this part of the time they stay, not at the millisecond: then records of many keys are
+dropped together."""
 
 Found = tuple[list[int], list[UserValue]]
-"""Times and records of the other side that belong to a record."""
+"""Times and records of the partners of a record, on the other side."""
 NONE_FOUND: tuple[()] = ()
 
 
@@ -46,9 +48,10 @@ _NOT_STORED: tuple[AbstractSet[int], AbstractSet[int]] = (frozenset(), frozenset
 
 
 class Waiting:
-    """The records of a key that wait: ``times``, sorted, and ``records``, of each side. ``stored``: times that are in the state, of
-    each side; ``changed``: sides and times of them that are not there as they are here. ``has_timer``: in the state. ``is_due``:
-    somewhere in the operator's list of what goes next. ``touched``: other than at the end of the last round."""
+    """Hold the waiting records of a key: ``times``, sorted, and ``records``, of each side. ``stored``: times of each
+    side that are in the state. ``changed``: sides and times whose entry in the state is outdated. ``has_timer``: the
+    state has a timer for the key. ``is_due``: the key is somewhere in the operator's list of records to drop next.
+    ``touched``: the records differ from those at the end of the last round."""
 
     __slots__ = ("changed", "has_timer", "is_due", "records", "stored", "times", "touched")
 
@@ -60,7 +63,7 @@ class Waiting:
         self.has_timer = self.is_due = self.touched = False
 
     def take(self, left: dict[int, list[UserValue]], right: dict[int, list[UserValue]]) -> None:
-        """What the state has, by time."""
+        """Take the records that the state has, by time."""
         for side, by_time in enumerate((left, right)):
             for time, records in sorted(by_time.items()):
                 self.times[side].extend([time] * len(records))
@@ -69,19 +72,19 @@ class Waiting:
         self.has_timer = bool(left or right)
 
     def change(self, side: int, time: int) -> None:
-        """Records of a time that is in the state are more now."""
+        """Note that a time which is in the state has more records now."""
         if self.changed is None:
             self.changed = set()
         self.changed.add((side, time))
 
     def insert(self, side: int, moment: int, record: UserValue) -> None:
-        """Not behind all others. Behind those of the same time: records keep their order."""
+        """Insert a record that is not the latest. Put it after records of the same time: records keep their order."""
         position = bisect_right(self.times[side], moment)
         self.times[side].insert(position, moment)
         self.records[side].insert(position, record)
 
     def drop(self, side: int, up_to: int) -> None:
-        """What is not younger than ``up_to``."""
+        """Drop the records that are not younger than ``up_to``."""
         times = self.times[side]
         if times and times[0] <= up_to:
             end = bisect_right(times, up_to)
@@ -90,7 +93,7 @@ class Waiting:
 
 
 class JoinContext:
-    """The ``ctx`` of ``ProcessJoinFunction``. Set by the loop for every pair."""
+    """Be the ``ctx`` of ``ProcessJoinFunction``. The loop sets it for every pair."""
 
     __slots__ = ("left", "right")
 
@@ -108,8 +111,8 @@ class JoinContext:
 
 
 class IntervalJoinOperator(FunctionOperator):
-    """In memory, what goes next is listed by steps of time. In the state, a key with records has a timer: it tells a worker that
-    does not have them in memory when to look at them."""
+    """Join the records of two inputs. In memory, steps of time list the records to drop next. In the state, a key with
+    records has a timer: the timer tells a worker that does not have the records in memory when to look at them."""
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
@@ -119,23 +122,25 @@ class IntervalJoinOperator(FunctionOperator):
         self._pair, self._reuse = JoinContext(), setup.settings.object_reuse
         self._fixed = (self._reuse or spec.left_fixed, self._reuse or spec.right_fixed)
         self._waiting: dict[UserValue, Waiting] = {}
-        # of a record at t, on either side: partners are at t + reach[0] to t + reach[1], and it may go when t + stay is behind the
-        # watermark: what is at the watermark is not late, and meets all it belongs to
+        # For a record at t, on either side: partners are at t + reach[0] to t + reach[1], and the record may be dropped
+        # when t + stay is less than the watermark: a record at the watermark is not late, and still meets all its
+        # partners.
         self._reach = ((spec.lower, spec.upper), (-spec.upper, -spec.lower))
         self._stay = (max(spec.upper, 0), max(-spec.lower, 0))
         self._late = (spec.left_late, spec.right_late)
         self._step = max(1, sum(self._stay) // _STEPS)
         self._due: dict[int, list[UserValue]] = {}
-        """Number of the step -> the slots to look at when it is over. The numbers are in ``_steps``, a heap."""
+        """Number of the step -> the slots to look at when the step has ended. The numbers are in ``_steps``, a heap."""
         self._steps: list[int] = []
         self._listed: set[UserValue] | None = None
-        """All slots that may have something in the state and not in ``_waiting``. None: not known."""
+        """All slots that may have entries in the state and not in ``_waiting``. None: not known."""
         self._read = 0
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
-        """A function may change what it is handed: each pair is of copies, unless a record cannot change."""
+        """Write the code that joins a record. A function may change the records it receives: each pair consists of
+        copies, unless a record is immutable."""
         owner, n = source.owner(self.node, value), self.id
         meet = source.bind(f"m{n}", self._meeting(input))
         if not source.timed:
@@ -163,7 +168,8 @@ class IntervalJoinOperator(FunctionOperator):
         source.call_each(f"{n}", self.function, arguments, depth + 2, owner, False, source.emitter(self))
 
     def _meeting(self, side: int) -> Callable[[UserValue, int | None], Found | tuple[()] | None]:
-        """What finds the records that a record of this side belongs to, and has it wait for more. None: it is late."""
+        """Return a function that finds the partners of a record of this side, and lets the record wait for more. It
+        returns None for a late record."""
         now, context, of_key = self.input_time, self._keys, self._waiting.get
         load, expect, fixed = self._load, self._expect, self._fixed[side]
         (least, most), stay = self._reach[side], self._stay[side]
@@ -202,10 +208,10 @@ class IntervalJoinOperator(FunctionOperator):
 
         return meet
 
-    # -- what waits --------------------------------------------------------------------------------------------------
+    # -- waiting records ---------------------------------------------------------------------------------------------
 
     def _load(self, slot: UserValue) -> Waiting:
-        """What waits with the current key, from the state."""
+        """Load the waiting records of the current key from the state."""
         if self._listed is None:
             self._read += 1
             if self._read == MANY_READ:
@@ -217,7 +223,7 @@ class IntervalJoinOperator(FunctionOperator):
         return waiting
 
     def _expect(self, slot: UserValue, waiting: Waiting, due: int) -> None:
-        """Something of a key is to go when the watermark has passed a time, or some time later."""
+        """Note that a record of a key has to be dropped when the watermark has passed a time, or some time later."""
         step = due // self._step
         slots = self._due.get(step)
         if slots is None:
@@ -228,7 +234,7 @@ class IntervalJoinOperator(FunctionOperator):
         waiting.is_due = True
 
     def _let_go(self) -> None:
-        """Records that the watermark has left behind go."""
+        """Drop the records that the watermark has passed."""
         watermark, steps = self.input_time.watermark, self._steps
         while steps and (steps[0] + 1) * self._step <= watermark:
             for slot in self._due.pop(heappop(steps)):
@@ -254,7 +260,7 @@ class IntervalJoinOperator(FunctionOperator):
         return None
 
     def on_timer(self, moment: int) -> None:
-        """Of the state: only now is it known here when the next of the key's records is to go."""
+        """Handle a timer of the state: only now is it known here when the next record of the key has to be dropped."""
         slot = self._keys.slot
         waiting = self._waiting.get(slot) or self._load(slot)
         waiting.has_timer, waiting.touched = False, True
@@ -306,7 +312,7 @@ class IntervalJoinOperator(FunctionOperator):
         return super().parts()
 
     def _store(self, waiting: Waiting) -> None:
-        """Bring the state of the current key to what waits."""
+        """Update the state of the current key to the records that wait."""
         changed, now = waiting.changed or (), (set(waiting.times[LEFT]), set(waiting.times[RIGHT]))
         for side, state in enumerate(self._states):
             stored = waiting.stored[side]
@@ -327,7 +333,7 @@ class IntervalJoinOperator(FunctionOperator):
 
 def _no_timestamp() -> ProgramError:
     return ProgramError(
-        "An interval join takes records with timestamps",
-        found="a record without one",
+        "An interval join needs records with timestamps",
+        found="a record without a timestamp",
         cure="call assign_timestamps_and_watermarks(...) on both streams before key_by",
     )

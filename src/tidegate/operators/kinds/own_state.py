@@ -1,4 +1,4 @@
-"""State of an operator's subtask that belongs to no key: between snapshots and the functions that keep it."""
+"""Hold the state of an operator's subtask that belongs to no key, between snapshots and the functions that use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ C = TypeVar("C", "InitializationContext", "SnapshotContext")
 
 
 class OwnState:
-    """Owns the states. In every round: ``restore``, ``snapshot`` (step 5), ``parts``. ``function``: if it has state of its own."""
+    """Own the states. The calls of every round are ``restore``, ``snapshot`` (step 5), ``parts``. ``function``: the
+    user function, if it has state of its own."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class OwnState:
             self._call(self._function.initialize_state, context)
 
     def snapshot(self) -> None:
-        """Functions bring their states up to date."""
+        """Let functions bring their states up to date."""
         if self._function is not None:
             context = SnapshotContext(self._round.context.checkpoint_id, self._round.now_ms())
             self._call(self._function.snapshot_state, context)
@@ -65,7 +66,7 @@ class OwnState:
 
 
 class SubtaskOperatorStateStore:
-    """States of the operator itself, by descriptor."""
+    """Hold the states of the operator itself, by descriptor."""
 
     def __init__(self, states: OperatorStates) -> None:
         self._states = states
@@ -81,7 +82,7 @@ class SubtaskOperatorStateStore:
 
 
 class InitializationContext:
-    """What ``initialize_state`` gets."""
+    """Be the context of ``initialize_state``."""
 
     def __init__(
         self, where: str, states: OperatorStates, keyed_store: SubtaskRuntimeContext | None, restored: bool
@@ -107,7 +108,7 @@ class InitializationContext:
 
 
 class SnapshotContext:
-    """What ``snapshot_state`` gets."""
+    """Be the context of ``snapshot_state``."""
 
     def __init__(self, checkpoint_id: int | None, now_ms: int) -> None:
         self._checkpoint_id, self._now_ms = checkpoint_id, now_ms

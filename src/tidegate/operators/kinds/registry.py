@@ -1,4 +1,4 @@
-"""Which class runs which kind of operator: the only place that asks for the kind of a spec."""
+"""Map each kind of operator to the class that runs it. This is the only place that asks for the kind of a spec."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
 
 
 def create(node: ChainNode, setup: OperatorSetup) -> StreamOperator:
-    """The operator of a node, for one subtask."""
+    """Return the operator of a node, for one subtask."""
     return KINDS[type(node.operator.spec)](node, setup)

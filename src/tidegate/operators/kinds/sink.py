@@ -1,4 +1,4 @@
-"""Sinks: run the writer of a sink for one round."""
+"""Run the writer of a sink for one round."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 
 class SinkOperator(CollectingOperator):
-    """What goes wrong in a sink declines the round; user functions in a sink fail it."""
+    """Write the records of a round to a sink. An error of the sink declines the round; an error of a user function in
+    the sink fails the round."""
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
@@ -77,7 +78,8 @@ class SinkOperator(CollectingOperator):
         self._writer.write_batch(self._declared(self.values), self.timestamps or None)
 
     def _declared(self, values: list[UserValue]) -> list[UserValue]:
-        """As values of the stream's type: with the sink they leave Python in Flink, and pass its serializer."""
+        """Convert values to the stream's type: in Flink these values leave Python with the sink, and pass the type's
+        serializer."""
         if self._convert is None:
             return values
         try:
@@ -87,7 +89,8 @@ class SinkOperator(CollectingOperator):
             raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error
 
     def prepare_commit(self) -> list[object]:
-        """A sink that was given nothing, keeps nothing and does not mark checkpoints has nothing to prepare."""
+        """Prepare the writer's commit. Nothing is prepared for a sink that has received nothing, stores nothing and
+        does not mark checkpoints."""
         if self._own_state is not None:
             self._own_state.snapshot()  # before its function is closed
         if self.declined is None:
@@ -95,11 +98,11 @@ class SinkOperator(CollectingOperator):
         problem = _not_plain(self._prepared)
         if problem is not None:
             raise ArgumentTypeError(
-                "prepare_commit returns a Prepared with two lists of plain data "
+                "prepare_commit must return a Prepared with two lists of plain data "
                 "(None, bool, int of 64 bits, float, str without lone surrogates, bytes, list, dict).",
                 where=f"sink {self.operator.label}, subtask {self._context.subtask}",
                 found=problem,
-                cure="turn what commit needs into plain data in prepare_commit, and back in the committer",
+                cure="convert the data that commit needs to plain data in prepare_commit, and back in the committer",
             )
         return self._prepared.committables
 
@@ -122,12 +125,13 @@ class SinkOperator(CollectingOperator):
         except Exception as error:
             line = user_line(error)
             place = f"sink {self.operator.label}" + (f", {line}" if line else "")
-            if isinstance(error, UnicodeEncodeError):  # of one record, which would fail every round that has it
+            # an error of one record, which would fail every round with this record
+            if isinstance(error, UnicodeEncodeError):
                 raise not_encodable(error, place, self.values) from error
             if is_for_good(error):
                 raise error.located(place) from error.__cause__
             self.declined = f"{place}: {type(error).__name__}: {error}{_cure_of(error)}"
-        except BaseException as error:  # sys.exit and the like: trying again would not help
+        except BaseException as error:  # sys.exit and the like: a retry would not help
             raise user_error(error, f"sink {self.operator.label}", None) from error
 
     def parts(self) -> dict[str, Part]:
@@ -136,23 +140,24 @@ class SinkOperator(CollectingOperator):
         return parts if self._own_state is None else {**parts, **self._own_state.parts()}
 
     def end(self, *, abort: bool) -> None:
-        """What fails here is left to ``abort_lingering``, and must not kill the task behind it."""
+        """Close the writer. Leave what fails here to ``abort_lingering``: a failure must not kill the task after the
+        round."""
         writer, self._writer = self._writer, None
         for step in ([writer.abort] if abort else []) + [writer.close] if writer is not None else []:
             try:
                 step()
             except Exception as error:
-                log.warning("sink %s: %s after the round failed: %s", self.operator.label, step.__name__, error)
+                log.warning("sink %s: %s failed after the round: %s", self.operator.label, step.__name__, error)
 
 
 def _cure_of(error: Exception) -> str:
-    """Of an error of a library: those of ours have one."""
+    """Return the cure for an error of a library; errors of Tidegate have their own."""
     full = isinstance(error, OSError) and error.errno == errno.ENOSPC
     return "\n  cure: free some space, or let the sink write to another disk" if full else ""
 
 
 def _not_plain(prepared: object) -> str | None:
-    """What sinks hand over goes into checkpoints: a sink that hands over something else is told so, in its own name."""
+    """Find data that is not plain in what the sink hands over: it goes into checkpoints. The error names the sink."""
     if not isinstance(prepared, Prepared):
         return f"{prepared!r:.200} instead of a Prepared"
     for name, items in (("committables", prepared.committables), ("state", prepared.state)):

@@ -1,9 +1,10 @@
-"""Event-time windows that are the same for all keys and fire when the watermark passes them: tumbling and sliding ones.
+"""Run event-time windows that are the same for all keys and fire when the watermark passes them: tumbling and sliding
+windows.
 
-A record is added to what its key has in its slice of time (``windows/slices.py``), by lines in the loop: usually an access to a
-dict. At the end of a window all its keys are at hand, slice by slice, so there is no timer for each of them. Which slices are open
-is a part of the snapshot, and tells when something is to be done. Records that come behind the watermark go another way
-(``_behind``).
+Lines in the loop add a record to the value of its key in its slice of time (``windows/slices.py``): usually one access
+to a dict. At the end of a window all keys of the window are at hand, slice by slice, so no key needs a timer. The list
+of open slices is part of the snapshot, and tells when something has to be done. Records that are older than the
+watermark take another way (``_behind``).
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ from tidegate.state.slices import SliceCells, SliceStateDescriptor
 from tidegate.state.snapshot import ListPart, OperatorSnapshot, Part, Redistribution
 
 SLICES = "slices"
-"""The part with the starts of the slices that have something in them."""
+"""The part with the starts of the slices that have contents."""
 FIRED = "fired"
-"""The part with key groups, first and last, and the watermark that their windows have fired up to."""
+"""The part with key groups, first and last, and the watermark up to which their windows have fired."""
 _FIRE, _CLEAN_UP = 0, 1
 _SERIALIZER = TimeWindowSerializer()
 
 
 class SlicedWindowOperator(FunctionOperator):
-    """``watermark``: what windows have fired up to."""
+    """Add records to slices, and fire windows. ``watermark``: windows have fired up to it."""
 
     emits_fresh: ClassVar[bool] = True
 
@@ -70,17 +71,17 @@ class SlicedWindowOperator(FunctionOperator):
         self.watermark = MIN_WATERMARK
         self._stored: set[int] = set()
         self._open: set[int] = set()
-        """Starts of slices that may have something in them; ``_stored``: in the files."""
+        """Starts of slices that may have contents; ``_stored``: in the files."""
         self._due: list[tuple[int, int, int]] = []
-        """A heap: when a window is to be fired or cleaned up, which of the two, its start."""
+        """A heap: when a window has to be fired or cleaned up, which of the two, its start."""
         self._windows: set[int] = set()
         """Starts of the windows in the heap."""
         self._ahead: list[tuple[KeyGroupRange, int]] = []
-        """Key groups of former subtasks whose windows have fired beyond ``watermark``. Subtasks of an unaligned checkpoint are not
-        at the same event time, and behind a rescale the one that was furthest behind counts."""
+        """Key groups of former subtasks whose windows have fired beyond ``watermark``. Subtasks of an unaligned
+        checkpoint are not at the same event time, and after a rescale the slowest subtask counts."""
         self._groups: dict[Group, dict[UserValue, UserValue]] = {}
-        """What groups of slices come to, by key. They are made when a window that has them whole fires: from then on only records
-        behind the watermark can change them."""
+        """Results of groups of slices, by key. A result is made when a window that contains the whole group fires: from
+        then on only records older than the watermark can change it."""
 
     def processing_time(self) -> int:
         return self._keys.time
@@ -102,7 +103,7 @@ class SlicedWindowOperator(FunctionOperator):
             self._begin_slice(start)
 
     def _is_open(self, start: int) -> bool:
-        """Whether a slice may have something in it. Those of other subtasks may be over here."""
+        """Tell whether a slice may have contents. Slices of other subtasks may have ended here."""
         windows = self._slices.windows_of(start)
         return bool(windows) and self._cleanup_time(windows[0]) > self.watermark
 
@@ -137,7 +138,7 @@ class SlicedWindowOperator(FunctionOperator):
         source.line(depth + 2, f"{low}, {high}, {cells} = {source.bind(f'o{n}', self._slice_at)}(tg_t)", owner)
         source.line(depth, f"except {source.bind('TypeError', TypeError)}:", owner)
         source.line(depth + 1, f"{source.bind(f'n{n}', _refuse)}()", owner)
-        if not keyed:  # what comes from a function of this chain may still be changed by it
+        if not keyed:  # a function of this chain may still change a record that it has emitted
             atoms, copied, mine = source.bind("atoms", ATOMS), source.bind("own", own), f"tg_w{n}"
             source.line(depth, f"{mine} = {value} if {value}.__class__ in {atoms} else {copied}({value})", owner)
             value = mine
@@ -147,7 +148,8 @@ class SlicedWindowOperator(FunctionOperator):
         self._adding.write(source, f"{n}", cells, key, value, depth + 1, owner, keyed)
 
     def _slice_at(self, time: int) -> tuple[int, int, SliceCells | None]:
-        """The slice of a record, and where it is to be added. None: it comes behind the watermark, or in no window at all."""
+        """Return the slice of a record, and the cells to which it is added. None: the record is older than the
+        watermark, or in no window at all."""
         start, end = self._slices.around(time)
         windows = self._slices.windows_of(start)
         if not windows or windows[-1] + self._slices.size - 1 <= self.watermark:
@@ -174,7 +176,7 @@ class SlicedWindowOperator(FunctionOperator):
         return min(window + self._slices.size - 1 + self._lateness, MAX_WATERMARK)
 
     def _behind(self, key: UserValue, value: UserValue, time: int) -> None:
-        """A record for which a window has fired already: it is late, or its windows fire once more, at once."""
+        """Take a record for which a window has fired already: the record is late, or its windows fire again at once."""
         start, _ = self._slices.around(time)
         last_ms = self._slices.size - 1
         alive = [w for w in self._slices.windows_of(start) if self._cleanup_time(w) > self.watermark]
@@ -229,7 +231,7 @@ class SlicedWindowOperator(FunctionOperator):
             self._enter(key, window)
             self._clear(self._context)
 
-    # -- what is in a window ------------------------------------------------------------------------------------------
+    # -- the contents of a window ------------------------------------------------------------------------------------
 
     def _fire_window(self, window: int) -> None:
         contents = self._contents(window)
@@ -238,7 +240,7 @@ class SlicedWindowOperator(FunctionOperator):
         if self._operation.shape is Shape.NONE:
             results = [self._adding.result(value) for value in contents.values() if value is not None]
             if self._lateness or not self._slices.are_windows:
-                results = list(map(own, results))  # what stays in the state must not leave as the same object
+                results = list(map(own, results))  # an object that stays in the state must not be emitted itself
             self._out.owned([result for result in results if result is not None], window + self._slices.size - 1)
             return
         for key, value in contents.items():
@@ -247,7 +249,7 @@ class SlicedWindowOperator(FunctionOperator):
                 self._out.flush_full()
 
     def _not_fired(self, contents: dict[UserValue, UserValue], end: int) -> dict[UserValue, UserValue]:
-        """Without the keys for which a former subtask has fired the window."""
+        """Return the contents without the keys for which a former subtask has fired the window."""
         self._ahead = [(groups, mark) for groups, mark in self._ahead if mark >= end]
         if not self._ahead or not contents:
             return contents
@@ -257,7 +259,7 @@ class SlicedWindowOperator(FunctionOperator):
         return {key: value for (key, value), group in zip(contents.items(), groups, strict=True) if group not in fired}
 
     def _fire_key(self, key: UserValue, window: int) -> None:
-        """Of one key only: a late record has come."""
+        """Fire the window for one key only: a late record has arrived."""
         found = [value for start in self._open_slices(window) if (value := self._cells(start)[key]) is not None]
         if found:
             self._call_function(key, window, self._adding.result(own(self._adding.merged(found))))
@@ -271,7 +273,7 @@ class SlicedWindowOperator(FunctionOperator):
         self._out.results(results, window + self._slices.size - 1)
 
     def _contents(self, window: int) -> dict[UserValue, UserValue]:
-        """What each key has in a window; None: nothing."""
+        """Return the value of each key in a window; None: the key has nothing."""
         return self._merged(self._slices.pieces_of(window))
 
     def _merged(self, pieces: Iterable[Group | list[int]]) -> dict[UserValue, UserValue]:
@@ -286,7 +288,7 @@ class SlicedWindowOperator(FunctionOperator):
     def _of_group(self, group: Group) -> dict[UserValue, UserValue]:
         if group not in self._groups:
             merged = self._merged(self._slices.halves(group))
-            # cells move what they have into the state with the round
+            # cells move their values into the state with the round
             self._groups[group] = dict(merged) if isinstance(merged, SliceCells) else merged
         return self._groups[group]
 
@@ -298,7 +300,7 @@ class SlicedWindowOperator(FunctionOperator):
         return [start for start in self._slices.of_window(window) if start in self._open]
 
     def _enter(self, key: UserValue, window: int) -> None:
-        """Set the key, and the window for the context of the function."""
+        """Set the current key, and the window in the function's context."""
         self._keys.slot = key
         found = self._window(window)
         self._context.enter(found, lambda: bytes_of(found, _SERIALIZER))
@@ -308,7 +310,7 @@ class SlicedWindowOperator(FunctionOperator):
 
 
 def _whole(source: LoopSource, value: str) -> str:
-    """The record in a variable, without making it for every record if it comes as columns."""
+    """Put the record into a variable. A record that comes as columns is not made for every record."""
     if source.fields(value) is None:
         return value
     return f"tg_values.row({source.bind('len', len)}(tg_values) - tg_i.__length_hint__() - 1)"

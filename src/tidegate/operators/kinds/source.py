@@ -1,4 +1,4 @@
-"""Sources: read the intervals of their splits, give records timestamps and the chain its watermark."""
+"""Read the intervals of a source's splits, give records timestamps and the chain its watermark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def _is_tagged(value: UserValue) -> bool:
 
 
 def _time_of_record(extract: Callable[[UserValue, int], int], value: UserValue, timestamp: int) -> int:
-    """What goes to a side output has no time of its own: that of its message may be far ahead of what others are made of."""
+    """Return the time of a record. A record of a side output has no time of its own: the time of its message may be far
+    ahead of the messages that other records are made from."""
     return MIN_WATERMARK if _is_tagged(value) else extract(value, timestamp)
 
 
@@ -39,7 +40,8 @@ def _untagged(convert: Converter, value: UserValue) -> UserValue:
 
 
 class _Declared:
-    """Makes the records of a batch values of the declared type. A batch that is as declared stays as it is, rows or columns."""
+    """Convert the records of a batch to values of the declared type. A batch that is as declared stays unchanged, as
+    rows or as columns."""
 
     def __init__(self, declared: TypeInformation, node: ChainNode) -> None:
         self._declared, self._node = declared, node
@@ -67,13 +69,13 @@ class _Declared:
                     error.rule,
                     where=f"{self._node.place}, type_info {self._declared}",
                     found=f"{error.found}; record {reprlib_repr(value)}",
-                    cure="declare the type of the records that the source gives, or declare none and convert in a map",
+                    cure="declare the type of the source's records, or declare no type and convert in a map",
                 )
-        raise AssertionError("a record was refused and then taken")
+        raise AssertionError("a record was refused at first and then accepted")
 
 
 class SourceOperator(StreamOperator):
-    """The head of a chain that has no input. Event time follows the records: ``feeds.py`` takes turns."""
+    """Run the head of a chain without input. Event time follows the records: ``feeds.py`` orders the splits."""
 
     emits_fresh: ClassVar[bool] = True
 
@@ -94,7 +96,7 @@ class SourceOperator(StreamOperator):
         generators: dict[str, UserValue] = {}
         for split, *row in snapshot.values(SPLITS):
             generator = self._strategy.restored(row, now)
-            before = generators.get(split)  # of several former subtasks between two splits the slowest one counts
+            before = generators.get(split)  # of several former subtasks between two splits, the slowest counts
             if before is None or self._strategy.watermark(generator) < self._strategy.watermark(before):
                 generators[split] = generator
         plan = round.plan
@@ -105,7 +107,7 @@ class SourceOperator(StreamOperator):
 
     @property
     def interleaves(self) -> bool:
-        """Whether splits are read side by side; else one after the other."""
+        """Tell whether splits are read side by side; otherwise they are read one after the other."""
         return self.reader.interleaves and not self._source.splits_in_turn
 
     @property
@@ -115,21 +117,22 @@ class SourceOperator(StreamOperator):
         return self._reader
 
     def begin_reading(self, splits: Iterable[str]) -> None:
-        """These splits are in the round: event time waits for all of them, unless they are read in turn."""
+        """Begin a round with these splits: event time waits for all of them, unless they are read in turn."""
         if not self._source.splits_in_turn:
             for split in splits:
                 self._marks.start(split, self.round.now_ms())
 
     def begin_split(self, split: str) -> None:
-        """Event time waits for it from now on, if it does not already."""
+        """Let event time wait for the split from now on, if it does not wait already."""
         self._marks.start(split, self.round.now_ms())
 
     def waiting(self, splits: Collection[str]) -> None:
-        """Of these something is read and not processed: they are not idle."""
+        """Note splits with records that are read and not processed: these splits are not idle."""
         self._marks.waiting = splits
 
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
-        """The batches of an interval as records of the declared type, with the timestamps of the assigner, which sees the type."""
+        """Yield the batches of an interval as records of the declared type, with the timestamps of the assigner. The
+        assigner sees the declared type."""
         for given in self._given(interval):
             batch = Batch.of(given)
             if self._convert is not None:
@@ -160,11 +163,11 @@ class SourceOperator(StreamOperator):
         self._advance(now)
 
     def watermark(self, split: str) -> int:
-        """Of one split that is being read."""
+        """Return the watermark of one split that is being read."""
         return self._marks.watermark(split)
 
     def finish(self, split: str) -> None:
-        """There is nothing more in the split, now or ever."""
+        """Note the end of the split: it will never have another record."""
         self._marks.finish(split)
 
     def _advance(self, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Assigners of timestamps and watermarks inside a chain."""
+"""Assign timestamps and watermarks inside a chain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.state.snapshot import GENERATOR, ListPart, OperatorSnapshot, Part,
 
 
 class TimestampsOperator(CollectingOperator):
-    """Gives records timestamps, and the operators downstream a watermark of their own.
+    """Give records timestamps, and the operators downstream a watermark of their own.
 
     As in Flink, watermarks from upstream are ignored, except the last one at the end of input.
     """
@@ -67,7 +67,7 @@ class TimestampsOperator(CollectingOperator):
         self._advance(now_ms)
 
     def wake_up_ms(self, now_ms: int) -> int | None:
-        """When it turns idle, or its generator wants to be asked."""
+        """Return when the operator turns idle, or when its generator wants to be called."""
         if self.round.end_of_input is not EndOfInput.AHEAD or not self._strategy.emits:
             return None
         if self.output_time.idle and not self._strategy.divides_batches:

@@ -1,7 +1,7 @@
-"""Windows of any kind: assigned record by record, with a trigger, maybe merged, maybe with an evictor.
+"""Run windows of any kind: assigned record by record, with a trigger, optionally merged, optionally with an evictor.
 
-Contents, trigger state and timers of a window lie in its namespace, the bytes of the window. Windows that are the same for all keys
-and aggregate have a kind of their own, ``sliced_window.py``.
+Contents, trigger state and timers of a window lie in the window's namespace, which is the bytes of the window. Windows
+that are the same for all keys and aggregate have a kind of their own: ``sliced_window.py``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from tidegate.state.snapshot import OperatorSnapshot
 
 
 class WindowOperator(FunctionOperator):
-    """``watermark``: what event-time timers have fired up to; a record is late by it."""
+    """Assign records to windows and fire the windows. ``watermark``: event-time timers have fired up to it; it decides
+    whether a record is late."""
 
     emits_fresh: ClassVar[bool] = True
 
@@ -89,7 +90,7 @@ class WindowOperator(FunctionOperator):
         source.line(depth, f"{source.bind(f'p{self.id}', self.take)}({value}, {time})", owner)
 
     def take(self, value: UserValue, timestamp: int | None) -> None:
-        """A record of the current key."""
+        """Take a record of the current key."""
         time = MIN_WATERMARK if timestamp is None else timestamp
         value = own(value)
         windows = self._assigner.assign_windows(value, time, self._assigner_context)
@@ -110,7 +111,7 @@ class WindowOperator(FunctionOperator):
             self._dropped.inc()
 
     def _take_plain(self, key: UserValue, window: Window, value: UserValue, timestamp: int | None, time: int) -> bool:
-        """False: it is too late for the window."""
+        """Add a record to a window that is never merged. Return False if the record is too late for the window."""
         if self._is_late(window):
             return False
         namespace = self._bytes(window)
@@ -141,7 +142,7 @@ class WindowOperator(FunctionOperator):
         timestamp: int | None,
         time: int,
     ) -> None:
-        """``place``: the namespace of the contents."""
+        """Add a record to the contents of a window. ``place``: the namespace of the contents."""
         self._keys.enter(key, place)
         self._contents.add(value if self._operation.evictor is None else TimestampedValue(value, timestamp))
         self._keys.enter(key, namespace)
@@ -150,16 +151,16 @@ class WindowOperator(FunctionOperator):
         self._keys.enter(key, namespace)
         self._set_cleanup_timer(window)
 
-    # -- what a trigger says ------------------------------------------------------------------------------------------
+    # -- results of triggers -------------------------------------------------------------------------------------------
 
     def _act(self, result: TriggerResult, key: UserValue, window: Window, namespace: bytes, place: bytes) -> None:
         if result is TriggerResult.CONTINUE:
             return
         if not isinstance(result, TriggerResult):
             raise UserCodeError(
-                "A trigger returns a TriggerResult",
+                "The trigger did not return a TriggerResult",
                 found=f"{result!r:.200} from {type(self._trigger).__name__}",
-                cure="return TriggerResult.CONTINUE if nothing is to happen",
+                cure="return TriggerResult.CONTINUE to do nothing",
             )
         if result.is_fire():
             self._fire_window(key, window, namespace, place)
@@ -212,7 +213,7 @@ class WindowOperator(FunctionOperator):
             merging = self._merging_windows()
             found = merging.place_of(window)
             if found is None:
-                return  # a timer that its trigger has not deleted: the window is gone
+                return  # a timer that the trigger has not deleted: the window no longer exists
             place = found
         event_time = kind is TimeDomain.EVENT_TIME
         on_time = self._trigger.on_event_time if event_time else self._trigger.on_processing_time
@@ -226,7 +227,7 @@ class WindowOperator(FunctionOperator):
             self._persist(key, merging)
 
     def _clear_all(self, key: UserValue, window: Window, namespace: bytes, place: bytes) -> None:
-        """The window is over: nothing of it stays."""
+        """Delete everything of a window that has ended."""
         self._keys.enter(key, place)
         self._contents.clear()
         self._keys.enter(key, namespace)
@@ -251,7 +252,7 @@ class WindowOperator(FunctionOperator):
         super().end_input(now_ms)
 
     def _pass_over(self, now_ms: int) -> None:
-        """What records have fired goes out before time goes on."""
+        """Emit the results of records before time advances."""
         self._out.flush()
         self.watermark, self._keys.time = self.input_time.watermark, now_ms
 
@@ -264,7 +265,7 @@ class WindowOperator(FunctionOperator):
 
     def _set_cleanup_timer(self, window: Window) -> None:
         time = self._cleanup_time(window)
-        if time != MAX_WATERMARK:  # the end of time needs no cleaning
+        if time != MAX_WATERMARK:  # the end of time needs no cleanup
             (self._backend.event_timers if self._by_event_time else self._backend.processing_timers).register(time)
 
     # -- merging -----------------------------------------------------------------------------------------------------
@@ -305,7 +306,7 @@ class WindowOperator(FunctionOperator):
         raise UserCodeError(
             f"The end timestamp of {kind} by merging",
             found=f"{window!r} at {now}",
-            cure="let merge_windows() cover all windows that it merges",
+            cure="return a window from merge_windows() that covers all merged windows",
         )
 
     def _bytes(self, window: Window) -> bytes:

@@ -1,1 +1,1 @@
-"""The generated loop of a chain: code generation and rewrites."""
+"""Generate the loop of a chain: code generation and rewrites."""

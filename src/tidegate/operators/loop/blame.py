@@ -1,4 +1,4 @@
-"""Errors of user code: which operator, which line of the user's, which record."""
+"""Report errors of user code: the operator, the user's line, the record."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from tidegate.base.user_code import user_line, with_user_frame
 
 SEE_CAUSE = "see the cause of this error, which has the traceback of your code (tidegate run -v shows it)"
 
-_YIELD = (
-    "a function that gives any number of results yields each, or returns a list of them, or None; one alone as [result]"
-)
-"""For what a loop of ours, or a function of Python's, could not go through."""
+_YIELD = "yield each result, or return a list of results or None; return a single result as [result]"
+"""The cure where the loop, or a function of Python, cannot iterate over a result."""
 
 
 class _Cut(reprlib.Repr):
@@ -27,7 +25,7 @@ class _Cut(reprlib.Repr):
 
 
 def reprlib_repr(value: object) -> str:
-    """Repr cut to a sane length; never raises."""
+    """Return a repr of limited length; never raise."""
     try:
         text = _Cut().repr(value)
     except Exception as error:
@@ -36,7 +34,8 @@ def reprlib_repr(value: object) -> str:
 
 
 def record_in(error: BaseException, file: str, name: str) -> str | None:
-    """The record a loop of ours was at when user code raised: the variable ``name`` of the frame in ``file``."""
+    """Return the record that Tidegate's loop processed when user code raised: the variable ``name`` of the frame in
+    ``file``."""
     record = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename == file and name in frame.f_locals:
@@ -45,19 +44,20 @@ def record_in(error: BaseException, file: str, name: str) -> str | None:
 
 
 def is_for_good(error: BaseException) -> TypeGuard[TidegateError]:
-    """Whether trying the same again cannot help: then a round fails, and is not declined. Storage may be another the next time."""
+    """Tell whether a retry cannot help: the round then fails, and is not declined. Storage may recover, so its errors
+    are retried."""
     return isinstance(error, TidegateError) and not (error.restart_helps or isinstance(error, StorageError))
 
 
 def not_encodable(error: UnicodeEncodeError, where: str, records: Iterable[object]) -> TextError:
-    """A text of one of the records could not be written; writers encode whole batches, so which one is found here."""
+    """Return the error for a text that cannot be encoded. Writers encode whole batches, so the record is found here."""
     record = next((reprlib_repr(record) for record in records if not _fits(record, error.encoding)), None)
     around = ascii(error.object[max(0, error.start - 20) : error.end + 20])
     return TextError(
-        f"Text that is written must fit its character set, {error.encoding}",
+        f"Text cannot be encoded in its character set, {error.encoding}",
         where=where,
         found=f"{error.reason}: " + (f"record {record}" if record is not None else f"in {around}"),
-        cure=f"replace such characters in a map: text.encode({error.encoding!r}, 'replace').decode({error.encoding!r})",
+        cure=f"replace the characters in a map: text.encode({error.encoding!r}, 'replace').decode({error.encoding!r})",
     )
 
 
@@ -72,10 +72,11 @@ def _fits(record: object, charset: str) -> bool:
 def user_error(
     error: BaseException, where: str, record: str | None, place: str | None = None, added: str | None = None
 ) -> Exception:
-    """Wrap what user code raised, ``sys.exit`` and the like too; errors of ours keep their class and gain the place.
+    """Wrap an exception of user code, also ``sys.exit`` and the like. Errors of Tidegate keep their class and gain the
+    place.
 
-    ``place``: the user's line, where the user's function was inlined and has no frame. ``added``: the line that has added the
-    operator, for what comes out of no function of the user's.
+    ``place``: the user's line, where the user's function was inlined and has no frame. ``added``: the line that added
+    the operator, for an error outside of user functions.
     """
     if isinstance(error, Killed):
         raise error

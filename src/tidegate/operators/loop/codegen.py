@@ -1,10 +1,11 @@
-"""A chain as one generated Python loop: an operator costs the call of the user's function, or not even that.
+"""Generate one Python loop for a chain: an operator costs the call of the user's function, or even less.
 
-A loop takes the parts of a ``Batch``: values, timestamps, keys. Variants are compiled on demand, with and without timestamps, so
-a stream without them does not pay, and for records that come as columns: of those only the fields that are used become Python
-objects. Small functions are not called but written into the loop (``rewrites/``), and there a
-value state of the current key is an entry of a dict. A generated line remembers its operator, the variable with its input and
-the user's line: an exception is traced to operator and record from its traceback alone, at no cost on the good path.
+A loop takes the parts of a ``Batch``: values, timestamps, keys. Variants are compiled on demand. Variants with and
+without timestamps exist, so a stream without timestamps does not pay for them. Other variants take records as columns,
+of which only the used fields become Python objects. Small functions are not called but written into the loop
+(``rewrites/``), where a value state of the current key is an entry of a dict. A generated line remembers its operator,
+the variable with its input and the user's line. So an exception is traced to operator and record from its traceback
+alone, at no cost without an error.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ from tidegate.state.key_types import key_identity
 from tidegate.state.keys import visible
 
 _MOST_NESTED = 40
-"""Operators after each other in one loop. Further ones are a loop of their own: the text is written by recursion."""
+"""The greatest number of consecutive operators in one loop. Further operators have a loop of their own: the text is
+written by recursion."""
 _DEEPEST = 12
-"""Levels of indentation. What comes deeper is a loop of its own: Python allows 20 blocks inside each other."""
+"""The greatest number of indentation levels. Deeper code has a loop of its own: Python allows 20 nested blocks."""
 
 
 class ChainParts(rewrite.Bindings, Protocol):
-    """What a loop is made of: the operators of a chain in one subtask, and its outputs."""
+    """Give the parts of a loop: the operators of a chain in one subtask, and its outputs."""
 
     def operator(self, operator_id: int) -> StreamOperator: ...
 
@@ -46,18 +48,18 @@ class ChainParts(rewrite.Bindings, Protocol):
 
     @property
     def rewrites(self) -> Rewrites:
-        """What may stand in the place of calls."""
+        """Return the rewrites that may replace calls."""
         ...
 
     @property
     def object_reuse(self) -> bool:
-        """Whether records are never copied."""
+        """Tell whether records are never copied."""
         ...
 
 
 class _Variant(NamedTuple):
-    """What a compiled loop takes. ``columns``: records come as so many columns, ``key_field`` of which is the key;
-    ``int_keys``: it is a column of ints."""
+    """Describe the input of a compiled loop. ``columns``: records come as this number of columns, ``key_field`` of
+    which is the key; ``int_keys``: the key is a column of ints."""
 
     timed: bool
     keyed: bool
@@ -67,8 +69,8 @@ class _Variant(NamedTuple):
 
 
 class Loop:
-    """One entry into a chain. ``into`` True: the records are inputs of ``node``; False: they are its outputs. ``input``: which of
-    the node's inputs they belong to."""
+    """Enter a chain. ``into`` True: the records are inputs of ``node``; False: they are its outputs. ``input``: the
+    number of the node's input to which they belong."""
 
     def __init__(self, node: ChainNode, parts: ChainParts, *, into: bool, input: int = 0) -> None:
         self._node, self._parts, self._into, self._input = node, parts, into, input
@@ -95,7 +97,7 @@ class Loop:
             operator.settle()
 
     def _find_readers(self) -> None:
-        """Find the outputs of the loop, and the operators that collect what the loop hands them."""
+        """Find the outputs of the loop, and the operators that collect the loop's output."""
         waiting = [self._node]
         while waiting:
             node = waiting.pop()
@@ -116,10 +118,10 @@ class Loop:
         run, source = self._variants[variant]
         try:
             run(values, timestamps, keys)
-        except BaseException as error:  # sys.exit too: a task must not die of it, and be tried again
+        except BaseException as error:  # sys.exit too: it must not kill the task, and must not be retried
             blamed = source.blame(error)
             if blamed is error:
-                raise  # with the cause it has
+                raise  # with its own cause
             raise blamed from error
 
     def _compile(self, variant: _Variant) -> tuple[Callable[..., None], LoopSource]:
@@ -133,19 +135,19 @@ class Loop:
 
 
 class LoopSource:
-    """The text of one variant while it is built, and its line table afterwards.
+    """Build the text of one variant, and keep its line table.
 
-    ``timed``: the record's timestamp is in ``tg_t``. Operators write their part with ``call`` or ``call_each`` and ``line``, and
-    hand what they emit to ``emitted`` or ``consumers``.
+    ``timed``: the record's timestamp is in ``tg_t``. Operators write their part with ``call`` or ``call_each`` and
+    ``line``, and hand their output to ``emitted`` or ``consumers``.
     """
 
     def __init__(self, parts: ChainParts, variant: _Variant, key_context: KeyContext | None) -> None:
-        """``key_context``: of the operator that the records enter."""
+        """Start the text. ``key_context``: of the operator that the records enter."""
         self._parts, self._variant, self._key_context = parts, variant, key_context
         self.timed = variant.timed
         self.scope: dict[str, Any] | None = None
         self._used: set[str] = set()
-        """Of a record that comes as columns, the variables of fields that stand in the lines."""
+        """The variables of fields that the lines use, of a record that comes as columns."""
         self._once: list[str] = []
         self._lines: list[str] = []
         self._owners: list[Owner | None] = []
@@ -190,15 +192,16 @@ class LoopSource:
         return name
 
     def owner(self, node: ChainNode, value: str) -> Owner:
-        """Of a line that an operator writes for the record in the variable."""
+        """Return the owner of a line that an operator writes for the record in the variable."""
         return Owner(f"operator '{node.operator.name}'", value, added=node.operator.place)
 
     def _open(self) -> list[str]:
-        """The lines before those of the operators: the head of the loop, and the current key."""
+        """Return the lines before those of the operators: the head of the loop, and the current key."""
         columns = self._columns() if self._variant.columns else [("tg_v", "tg_values")]
         keyed, context = self._variant.keyed, self._key_context
         if keyed:
-            self._once.append(f"tg_i = {self.bind('iter', iter)}(tg_keys)")  # an error asks it how far it is
+            # an error asks the iterator for its position
+            self._once.append(f"tg_i = {self.bind('iter', iter)}(tg_keys)")
             columns.insert(0, ("tg_k", "tg_i"))
         elif context is not None:
             self._once.append(f"{self.bind('B', context)}.slot = {self.bind('NO_KEY', NO_KEY)}")
@@ -210,7 +213,8 @@ class LoopSource:
         return head
 
     def _columns(self) -> list[tuple[str, str]]:
-        """Variables of a record that comes as columns, and where they come from: only those that the lines use."""
+        """Return the variables of a record that comes as columns, and their origins: only variables that the lines
+        use."""
         width = self._variant.columns or 0
         whole = any(re.search(r"\btg_v\b", line) for line in self._lines)
         used = [field for field in range(width) if f"tg_v_{field}" in self._used]
@@ -223,8 +227,8 @@ class LoopSource:
         return record
 
     def compile(self) -> Callable[..., None]:
-        # What the loop uses becomes a default argument: a local variable is cheaper to reach than a global one. Global are only the
-        # names of inlined bodies, and they are found where the user's functions find them.
+        # Objects that the loop uses become default arguments: a local variable is cheaper to reach than a global one.
+        # Only the names of inlined bodies are global, and they are found where the user's functions find them.
         opening = self._open()
         head = f"def loop(tg_values, tg_timestamps, tg_keys, {', '.join(f'{name}={name}' for name in self._names)}):"
         text = [head, *("    " + line for line in self._once), *opening, *self._lines]
@@ -237,13 +241,14 @@ class LoopSource:
         return FunctionType(made.__code__, self.scope, "loop", made.__defaults__)
 
     def is_stale(self) -> bool:
-        """Whether something that a rewrite has relied on is not so any more."""
+        """Tell whether something that a rewrite relied on has changed."""
         return not all(check() for check in self._checks)
 
     # -- operators -------------------------------------------------------------------------------------------------
 
     def _operator(self, node: ChainNode, value: str, depth: int) -> None:
-        """Code that hands the record to an operator inside of the chain. If that is keyed, its key is made here."""
+        """Write the code that hands the record to an operator inside of the chain. If the operator is keyed, its key is
+        made here."""
         operator = self._parts.operator(node.operator.id)
         context, keyed = operator.key_context, node.operator.keyed
         if context is not None and keyed is not None:
@@ -253,13 +258,13 @@ class LoopSource:
         operator.write(self, value, depth, keyed=False, input=0)
 
     def key(self, label: str, partitioning: Partitioning, value: str, depth: int, owner: Owner) -> str:
-        """Code that makes the key of a record; returns the variable it is in."""
+        """Write the code that makes the key of a record; return the key's variable."""
         key = f"tg_k{label}"
         assert partitioning.selector is not None
         self.call(label, partitioning.selector, [value], key, depth, owner)
-        if partitioning.has_key:  # keys of the common classes are their own form; others pay a call
+        if partitioning.has_key:  # keys of the common classes are their own form; others cost a call
             identity = key_identity(partitioning.key_type)
-            # one class after the other: to look into a set costs three times as much
+            # one class after the other: a look into a set costs three times as much
             safe = sorted(identity.safe, key=lambda kind: kind.__name__)
             other = [f"{key}.__class__ is not {self.bind(f'y{label}{kind.__name__}', kind)}" for kind in safe]
             if other:
@@ -269,11 +274,11 @@ class LoopSource:
         return key
 
     def emitter(self, operator: StreamOperator) -> Emit:
-        """Writes what happens with each output of the operator."""
+        """Return the function that writes the code for each output of the operator."""
         return lambda value, depth: self.emitted(operator, value, depth)
 
     def emitted(self, operator: StreamOperator, value: str, depth: int) -> None:
-        """Code that passes an output of the operator on: to a side output if it is tagged."""
+        """Write the code that passes an output of the operator on: to a side output if it is tagged."""
         node = operator.node
         if operator.tags:
             tags = sorted({tag for tag, _ in node.children if tag} | {edge.tag for edge in node.edges if edge.tag})
@@ -291,9 +296,9 @@ class LoopSource:
         self.consumers(operator, None, value, depth)
 
     def consumers(self, operator: StreamOperator, tag: str | None, value: str, depth: int) -> None:
-        """Code that hands ``value`` to everybody who reads it, to each as a record of its own (``ownership.py``): the function
-        that emitted it may still change it, and so may another reader. A function that is the only reader gets it as it is.
-        """
+        """Write the code that hands ``value`` to all its readers, to each as a record of its own (``ownership.py``):
+        the function that emitted the value may still change it, and so may another reader. A function that is the only
+        reader gets the value itself."""
         before, node = len(self._lines), operator.node
         safe = tag is None and is_immutable(node.operator.output_type)
         alone = len(node.children) + len(node.edges) == 1
@@ -316,7 +321,7 @@ class LoopSource:
             self.line(depth, "pass", None)
 
     def _apart(self, node: ChainNode, value: str, depth: int) -> None:
-        """Code that hands the record to a loop of its own."""
+        """Write the code that hands the record to a loop of its own."""
         n, keyed, keys = node.operator.id, node.operator.keyed, "None"
         if self._parts.operator(n).key_context is not None and keyed is not None:
             owner = Owner(f"key selector of operator '{node.operator.name}'", value)
@@ -345,7 +350,8 @@ class LoopSource:
         owner: Owner,
         keyed: bool = False,
     ) -> None:
-        """Code after which ``out`` holds what the function returns. ``label``: of this place, no other in the loop has it."""
+        """Write the code after which ``out`` holds the function's result. ``label``: of this place, unique in the
+        loop."""
         if not self._parts.rewrites.call(self, Call(label, function, arguments, depth, owner, keyed), out):
             self.line(depth, f"{out} = {self.bind(f'f{label}', function)}({', '.join(arguments)})", owner)
 
@@ -359,7 +365,7 @@ class LoopSource:
         keyed: bool,
         emit: Emit,
     ) -> None:
-        """Code that hands each output of the function to ``emit(variable, depth)``."""
+        """Write the code that hands each output of the function to ``emit(variable, depth)``."""
         if self._parts.rewrites.call_each(self, Call(label, function, arguments, depth, owner, keyed), emit):
             return
         result, out = f"tg_r{label}", f"tg_v{label}"
@@ -371,10 +377,10 @@ class LoopSource:
     # -- errors ----------------------------------------------------------------------------------------------------
 
     def blame(self, error: BaseException) -> Exception:
-        """The error with operator, user line and record; read off its traceback."""
+        """Return the error with operator, user line and record, taken from its traceback."""
         where, record, place, added = self._locate(error.__traceback__)
         _, *causes = with_causes(error)
-        for cause, _ in causes:  # they may come out of other lines of the loop
+        for cause, _ in causes:  # causes may come from other lines of the loop
             line = self._locate(cause.__traceback__)[2]
             if line is not None:
                 with_user_frame(cause, line)
@@ -394,12 +400,12 @@ class LoopSource:
         return "the chain", None, None, None
 
     def record_at(self, line: int, found: dict[str, Any]) -> list[Any]:
-        """The record at which a line stands, by the loop's variables; none if the line is not for a record."""
+        """Return the record that a line processes, by the loop's variables; empty if the line is not for a record."""
         owner = self._owners[line - 1]
         return [] if owner is None else [self._found(owner.variable, found)]
 
     def _found(self, variable: str, found: dict[str, Any]) -> Any:
-        """The record in a variable. One that came as columns is that of the last key."""
+        """Return the record in a variable. A record that came as columns is the record of the last key."""
         if variable == "tg_v" and self._variant.columns is not None:
             records: ColumnBatch = found["tg_values"]
             return records.row(len(records) - found["tg_i"].__length_hint__() - 1)

@@ -1,7 +1,7 @@
-"""Records that wait in a buffer must not change: a function may go on using what it has emitted.
+"""Protect records that wait in a buffer from changes: a function may continue to use a record that it has emitted.
 
-``own`` gives a value nobody else can change. Numbers and texts are that themselves, and so are tuples of them; what can change is
-copied. A declared output type that can hold nothing else (``is_immutable``) makes the question superfluous.
+``own`` returns a value that no one else can change. Numbers, texts and tuples of them are returned themselves; a value
+that can change is copied. A declared output type that can hold nothing else (``is_immutable``) needs no check.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ ATOMS = frozenset(
 
 
 def is_immutable(info: object) -> bool:
-    """Whether records of a declared type cannot change. False for None: no type was declared."""
+    """Tell whether records of a declared type cannot change. False for None: no type was declared."""
     if isinstance(info, TupleTypeInfo):
         return all(map(is_immutable, info.get_field_types()))
     return isinstance(info, BasicTypeInfo | DateTypeInfo | TimeTypeInfo | TimestampTypeInfo)
 
 
 def own(value: UserValue) -> UserValue:
-    """The value, if it cannot change; else a copy, down to its parts."""
+    """Return the value, if it cannot change; otherwise a deep copy."""
     kind = value.__class__
     if kind in ATOMS:
         return value
@@ -53,7 +53,8 @@ def own(value: UserValue) -> UserValue:
 
 
 def _through_pickle(value: UserValue) -> UserValue:
-    """A copy as any buffer would give it back. What cannot be pickled is refused where it has to be, not here."""
+    """Return a copy as any buffer would give it back. A value that cannot be pickled is refused where it is sent, not
+    here."""
     if isinstance(value, enum.Enum):
         return value
     duplicates: list[Callable[[UserValue], UserValue]] = [lambda v: pickle.loads(pickle.dumps(v, 5)), copy.deepcopy]
@@ -74,4 +75,4 @@ _PARTS: dict[type, Callable[[UserValue], Iterable[UserValue]]] = {
     bytearray: lambda value: (),
     Row: iter,
 }
-"""What may change inside of a container. Members of sets and keys of dicts cannot: they are hashed."""
+"""Parts of a container that may change. Members of sets and keys of dicts cannot: they are hashed."""

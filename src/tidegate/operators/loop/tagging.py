@@ -1,10 +1,10 @@
-"""Whether a function can emit to side outputs, decided on the driver from its pickle.
+"""Decide on the driver, from a function's pickle, whether the function can emit to side outputs.
 
-To look at every output for a tag is a tenth of a simple keyed loop, and most process functions never emit one. A function can
-only get at an ``OutputTag`` if something it is made of names it: its code, its closure, its class, its fields. What is pickled
-by value shows that in the texts of the pickle. What is pickled by reference is a name in a module: then the source of the
-module tells, and of those that it imports. Where there is no source to read, or too much, or a module that only the function itself
-will load, the function is taken to be able to.
+To check every output for a tag costs a tenth of a simple keyed loop, and most process functions never emit a tag. A
+function can only reach an ``OutputTag`` if one of its parts names it: its code, its closure, its class, its fields. For
+an object that is pickled by value, the texts of the pickle show the name. An object that is pickled by reference is a
+name in a module: then the source of the module, and of the modules it imports, shows it. Where there is no source to
+read, or too much, or a module that only the function itself will load, the function is assumed to emit tags.
 """
 
 from __future__ import annotations
@@ -37,20 +37,21 @@ _CANNOT = {
     "pyspark",
     _PACKAGE,
 }
-"""Packages whose functions emit no tags of their own accord. Ours are wrappers around what is looked at itself."""
+"""Packages whose functions emit no tags by themselves. Functions of Tidegate wrap functions that are checked
+themselves."""
 _BY_NAME = {"import_module", "__import__"}
-"""What loads a module whose name need not stand anywhere."""
+"""Functions that load a module whose name need not appear anywhere."""
 _MOST_MODULES = 100
 _LARGEST = 1 << 18
-"""Of a pickle: to look through a larger one takes longer than to look for tags saves."""
+"""The largest pickle that is checked: to check a larger pickle takes longer than the result saves."""
 _IMPORTS = dis.opmap["IMPORT_NAME"]
 
 
 def tagging_operators(graph: JobGraph) -> frozenset[int]:
-    """The operators of a job that may emit to side outputs.
+    """Return the operators of a job that may emit to side outputs.
 
-    A tag that another kind of operator, or a source, has emitted is a part of its record, and goes to a side output where a process
-    function passes the record on: then all of them may.
+    A tag that another kind of operator, or a source, has emitted is a part of its record. It goes to a side output
+    where a process function passes the record on: then all process functions may emit tags.
     """
     _exists.cache_clear()
     nodes = [node for chain in graph.chains for node in chain.head.walk()]
@@ -72,11 +73,11 @@ def _can_tag(operator: Operator) -> bool:
     try:
         return can_tag(operator.pickled_spec or dumps(operator.spec))
     except Exception:
-        return True  # it will not travel, and whoever packs it says so
+        return True  # it cannot be sent, and the code that packs it reports this
 
 
 def _has_tags(source: Operator) -> bool:
-    """A source may have many records in it, and they are plain to see."""
+    """Tell whether a source holds tags. A source may contain many records, and they can be checked directly."""
     try:
         pickled = source.pickled_spec or dumps(source.spec)
     except Exception:
@@ -85,7 +86,7 @@ def _has_tags(source: Operator) -> bool:
 
 
 def can_tag(pickled: bytes) -> bool:
-    """Whether what is in the pickle can come to make, or has, an OutputTag."""
+    """Tell whether the contents of the pickle can make, or contain, an OutputTag."""
     if len(pickled) > _LARGEST:
         return True
     texts, imports = _contents(pickled)
@@ -108,8 +109,8 @@ def can_tag(pickled: bytes) -> bool:
 
 
 def _contents(pickled: bytes) -> tuple[set[str], bool]:
-    """All texts in a pickle, and whether there may be code with an import in it. What is pickled by reference is two texts, its
-    module and its name."""
+    """Return all texts in a pickle, and whether it may contain code with an import. An object that is pickled by
+    reference is two texts, its module and its name."""
     texts, imports = set[str](), False
     for opcode, argument, _ in pickletools.genops(pickled):
         if isinstance(argument, str):
@@ -120,7 +121,8 @@ def _contents(pickled: bytes) -> tuple[set[str], bool]:
 
 
 def _imported_by_code(texts: Iterable[str], packages: Iterable[str]) -> list[str] | None:
-    """Modules in packages that code may mean which imports some of the names among the texts. None: one that is not loaded."""
+    """Return the modules in the packages that imports in the code may mean, by the names among the texts. None: one of
+    these modules is not loaded."""
     names = [text for text in texts if all(map(str.isidentifier, text.split("."))) and _is_users(text)]
     if any(name not in sys.modules and _exists(name) for name in names):
         return None
@@ -131,7 +133,7 @@ def _imported_by_code(texts: Iterable[str], packages: Iterable[str]) -> list[str
 
 @lru_cache(maxsize=4096)
 def _exists(name: str) -> bool:
-    """Whether a name may be that of a module. Remembered for one job: functions have many names in common."""
+    """Tell whether a name may be that of a module. Cached for one job: functions have many names in common."""
     first = name.partition(".")[0]
     try:
         return first in sys.modules or importlib.util.find_spec(first) is not None
@@ -162,13 +164,13 @@ def _names_tags(module: ModuleType) -> bool:
 
 
 def _source(module: ModuleType) -> str | None:
-    """None: there is none to be read."""
+    """Return the source of a module; None: it cannot be read."""
     file = getattr(module, "__file__", None)
     return "".join(linecache.getlines(file)) or None if isinstance(file, str) else None
 
 
 def _imported(module: ModuleType) -> Iterator[str]:
-    """The modules that a module imports anywhere, also inside of functions, or has something of."""
+    """Yield the modules that a module imports anywhere, also inside of functions, or whose objects it has."""
     for value in list(vars(module).values()):
         name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
         if isinstance(name, str):
@@ -182,13 +184,13 @@ def _imported(module: ModuleType) -> Iterator[str]:
 
 
 def _is_inside(package: ModuleType, name: str) -> bool:
-    """Whether ``from package import name`` is a module, or loads one."""
+    """Tell whether ``from package import name`` is a module, or loads one."""
     return isinstance(getattr(package, name, package), ModuleType) and _is_submodule(package, name)
 
 
 @lru_cache(maxsize=256)
 def _imports(text: str) -> list[tuple[str, list[str]]]:
-    """The modules that a source names in its imports, and which of their names."""
+    """Return the modules that a source names in its imports, and the imported names."""
     found: list[tuple[str, list[str]]] = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):

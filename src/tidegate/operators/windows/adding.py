@@ -1,4 +1,4 @@
-"""How records are added to what a key has in a slice: by lines in the loop, or by a call, and how slices become a window."""
+"""Add records to the value of a key in a slice, by lines in the loop or by a call, and combine slices to a window."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 
 class Adding:
-    """One way. ``type``: of what is kept. Cells hold None where a key has nothing."""
+    """Define one way to add records. ``type``: the type of the value. Cells hold None where a key has no value."""
 
     type: TypeInformation | None
 
     def write(
         self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool
     ) -> None:
-        """Code that adds the record in ``value`` to the cells in the variable ``cells``."""
+        """Write the code that adds the record in ``value`` to the cells in the variable ``cells``."""
         raise NotImplementedError
 
     def add(self, cells: SliceCells, key: UserValue, value: UserValue) -> None:
-        """The same as a call."""
+        """Do the same as a call."""
         raise NotImplementedError
 
     def result(self, kept: UserValue) -> UserValue:
-        """What the window function is handed, or what is emitted; None: nothing."""
+        """Return the argument of the window function, or the value to emit; None: nothing."""
         return kept
 
     def merged(self, kept: list[UserValue]) -> UserValue:
-        """Of several slices, in the order of time; what they keep must not change."""
+        """Merge the values of several slices, in the order of time. The values themselves must not change."""
         raise NotImplementedError
 
     def merged_by_key(self, slices: list[dict[UserValue, UserValue]]) -> dict[UserValue, UserValue]:
@@ -53,7 +53,8 @@ class Adding:
 
 
 class _Collecting(Adding):
-    """A list of the records. For windows that are slices: the order in which records came is that of their window."""
+    """Keep a list of the records. For windows that are slices: the order in which records came is that of their
+    window."""
 
     def __init__(self, contents: Buffered) -> None:
         self.type = None if contents.type is None else Types.LIST(contents.type)
@@ -134,7 +135,7 @@ class _Aggregating(Adding):
 
 
 def _owning(kind: TypeInformation | None) -> Callable[[list[UserValue]], Iterable[UserValue]]:
-    """What is kept must not be changed by a function that merges: copies, of values of a type that could be."""
+    """Protect kept values from a function that merges: return copies, for values of a type that can change."""
     return list if is_immutable(kind) else lambda kept: map(own, kept)
 
 

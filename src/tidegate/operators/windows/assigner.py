@@ -1,4 +1,5 @@
-"""Window assigners: the windows of a record. Flink's own stand in ``time_assigners.py``, ``sessions.py`` and ``counting.py``."""
+"""Window assigners choose the windows of a record. Flink's own are in ``time_assigners.py``, ``sessions.py`` and
+``counting.py``."""
 
 from __future__ import annotations
 
@@ -19,86 +20,88 @@ F = TypeVar("F", bound=UserFunction)
 
 
 class WindowAssigner(ABC, Generic[T, W]):
-    """Puts each record into any number of windows. One object serves all keys."""
+    """Put each record into any number of windows. One object serves all keys."""
 
     class WindowAssignerContext(ABC):
-        """Valid during the call only."""
+        """Give an assigner its context. Valid during the call only."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
-            """The clock, in milliseconds."""
+            """Return the clock, in milliseconds."""
 
         @abstractmethod
         def get_runtime_context(self) -> Any:
-            """The operator's runtime context; its states are those of the record's key."""
+            """Return the operator's runtime context; its states are those of the record's key."""
 
     @abstractmethod
     def assign_windows(
         self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[W]:
-        """The windows of a record. ``timestamp``: the least 64-bit integer if it has none."""
+        """Return the windows of a record. ``timestamp``: the least 64-bit integer if the record has none."""
 
     @abstractmethod
     def get_default_trigger(self, env: object) -> Trigger[T, W]:
-        """The trigger of windows that set none."""
+        """Return the trigger of windows without a trigger of their own."""
 
     @abstractmethod
     def get_window_serializer(self) -> TypeSerializer[W]:
-        """How its windows are written into state."""
+        """Return the serializer that writes the windows into state."""
 
     @abstractmethod
     def is_event_time(self) -> bool:
-        """Whether windows end by the watermark; else by the clock."""
+        """Tell whether windows end by the watermark; otherwise they end by the clock."""
 
 
 class MergingWindowAssigner(WindowAssigner[T, W]):
-    """An assigner whose windows grow together: sessions."""
+    """An assigner whose windows are merged, for example sessions."""
 
     class MergeCallback(ABC, Generic[W2]):
-        """Told of windows that become one."""
+        """Receive the windows that become one."""
 
         @abstractmethod
         def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
-            """These windows become this one."""
+            """Merge these windows into this window."""
 
     @abstractmethod
     def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]) -> None:
-        """Tell the callback which of the windows of a key become one."""
+        """Call the callback with the windows of a key that become one."""
 
 
 TIME_NEEDED = "Records need timestamps to be put into event-time windows"
 
 
 def by_timestamp(assign_windows: F) -> F:
-    """Mark a method that refuses records without a timestamp, so that a program is refused before its first record."""
+    """Mark a method that refuses records without a timestamp. A program is then refused before its first record."""
     assign_windows.needs_time = True  # type: ignore[attr-defined]
     return assign_windows
 
 
 def needs_time(assigner: WindowAssigner[T, W]) -> bool:
-    """Whether the assigner refuses records without a timestamp."""
+    """Tell whether the assigner refuses records without a timestamp."""
     return bool(getattr(type(assigner).assign_windows, "needs_time", False))
 
 
 def timed(timestamp: int) -> int:
-    """The timestamp of a record, if it has one."""
+    """Return the timestamp of a record, or raise if the record has none."""
     if timestamp <= MIN_WATERMARK:
         raise no_timestamp()
     return timestamp
 
 
 def no_timestamp() -> UserCodeError:
-    """A record that has no timestamp has come to an event-time window."""
+    """Return the error for a record without a timestamp in an event-time window."""
     return UserCodeError(
         TIME_NEEDED,
         found="Record has Java Long.MIN_VALUE timestamp (= no timestamp marker)",
-        cure="call assign_timestamps_and_watermarks(...) before, or use processing-time windows",
+        cure="call assign_timestamps_and_watermarks(...) before the window, or use processing-time windows",
     )
 
 
 def check_positive(assigner: str, what: str, value: int) -> int:
     if value <= 0:
-        raise ProgramError(f"The {what} of {assigner} is greater than 0", found=f"{value} ms", cure="Time.seconds(5)")
+        raise ProgramError(
+            f"The {what} of {assigner} must be greater than 0", found=f"{value} ms", cure="Time.seconds(5)"
+        )
     return value
 
 
@@ -107,6 +110,6 @@ def check_offset(assigner: str, offset: int, limit: int, what: str) -> int:
         raise ProgramError(
             f"{assigner} parameters must satisfy abs(offset) < {what}",
             found=f"offset {offset} ms, {what} {limit} ms",
-            cure=f"a negative offset is fine, but an offset of a whole {what} and more means the same as its remainder",
+            cure=f"use the remainder of the offset by the {what}: it gives the same windows",
         )
     return offset

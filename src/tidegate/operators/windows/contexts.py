@@ -1,4 +1,4 @@
-"""What window functions, triggers, assigners and evictors see: time, timers and state of the current key and window."""
+"""Give window functions, triggers, assigners and evictors time, timers and state of the current key and window."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.state.single import TrackedState
 
 
 class Clock(Protocol):
-    """The operator's time. ``watermark``: what event-time timers have fired up to."""
+    """Give the operator's time. ``watermark``: event-time timers have fired up to it."""
 
     watermark: int
 
@@ -29,8 +29,8 @@ class Clock(Protocol):
 
 
 class OperatorTriggerContext(Trigger.OnMergeContext):
-    """The operator has entered the namespace of the window before it calls the trigger. ``merged``: in ``on_merge``, the
-    namespaces of the windows that were merged."""
+    """Be the context of a trigger. The operator enters the namespace of the window before it calls the trigger.
+    ``merged``: in ``on_merge``, the namespaces of the merged windows."""
 
     def __init__(self, backend: KeyedBackend, clock: Clock, runtime: SubtaskRuntimeContext) -> None:
         self._backend, self._clock, self._runtime = backend, clock, runtime
@@ -67,7 +67,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
                 "Only list, reducing and aggregating states can be merged",
                 where=f"merge_partitioned_state in a trigger of operator {self._backend.operator_name!r}",
                 found=shown(state_descriptor),
-                cure="keep what has to survive a merge in a ReducingState, or in on_merge set it anew",
+                cure="keep the value in a ReducingState, or set the state again in on_merge",
             )
         state.merge_namespaces(self._backend.context.namespace, self.merged)
 
@@ -98,7 +98,7 @@ class OperatorEvictorContext(Evictor.EvictorContext):
 
 
 class WindowContext:
-    """The ``context`` of a process window function. ``enter`` makes it that of a window; ``namespace``: the window's own."""
+    """Be the ``context`` of a process window function. ``enter`` sets its window; ``namespace``: the window's own."""
 
     def __init__(self, clock: Clock, runtime: SubtaskRuntimeContext, backend: KeyedBackend, *, merging: bool) -> None:
         self._clock, self._runtime, self._backend, self._merging = clock, runtime, backend, merging
@@ -118,23 +118,23 @@ class WindowContext:
         return self._clock.watermark
 
     def window_state(self) -> WindowStateStore:
-        """State of this key in this window."""
+        """Return the state of this key in this window."""
         if self._merging:
             raise StateAccessError(
                 "Per-window state is not allowed when using merging windows.",
                 where=f"window_state() in operator {self._backend.operator_name!r}",
-                found="a window that may be merged with others, and nobody knows how to merge its state",
-                cure="use global_state(), which is that of the key",
+                found="a window that may be merged with others: its state cannot be merged",
+                cure="use global_state(), the state of the key in all windows",
             )
         return WindowStateStore(self._backend, self._namespace())
 
     def global_state(self) -> SubtaskRuntimeContext:
-        """State of this key, of all windows."""
+        """Return the state of this key, shared by all windows."""
         return self._runtime
 
 
 class WindowStateStore:
-    """Gives out states of the current key in one window."""
+    """Return states of the current key in one window."""
 
     def __init__(self, backend: KeyedBackend, namespace: bytes) -> None:
         self._backend, self._namespace = backend, namespace
@@ -146,7 +146,7 @@ class WindowStateStore:
 
 
 class ScopedState:
-    """A state that is looked at in a namespace, from code that runs in none."""
+    """Use a state in a namespace, from code that runs in no namespace."""
 
     def __init__(self, state: Any, context: KeyContext, namespace: bytes) -> None:
         self._state, self._context, self._namespace = state, context, namespace

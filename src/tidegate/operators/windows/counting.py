@@ -1,4 +1,4 @@
-"""Count windows: so many records of a key, one window after the other or overlapping."""
+"""Count windows: a number of records of a key, one window after the other or overlapping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.state.descriptors import ValueStateDescriptor
 
 
 class _Counting(WindowAssigner[object, CountWindow]):
-    """Counts the records of each key. A window that is full fires and is gone: no record comes to it any more."""
+    """Count the records of each key. A full window fires and is deleted: no more records enter it."""
 
     _state_name: str
 
@@ -25,7 +25,7 @@ class _Counting(WindowAssigner[object, CountWindow]):
         self._descriptor = ValueStateDescriptor(self._state_name, Types.LONG())
 
     def _next(self, context: WindowAssigner.WindowAssignerContext) -> int:
-        """The number of this record among those of its key, from 0."""
+        """Return the number of this record among the records of its key, from 0."""
         state = context.get_runtime_context().get_state(self._descriptor)
         number: int = state.value() or 0
         state.update(number + 1)
@@ -42,13 +42,13 @@ class _Counting(WindowAssigner[object, CountWindow]):
 
 
 class CountTumblingWindowAssigner(_Counting):
-    """Every ``window_size`` records of a key are a window."""
+    """Make a window of every ``window_size`` records of a key."""
 
     _state_name = "tumble-count-assigner"
 
     @staticmethod
     def of(window_size: int) -> CountTumblingWindowAssigner:
-        """Windows of ``window_size`` records."""
+        """Return windows of ``window_size`` records."""
         return CountTumblingWindowAssigner(window_size)
 
     def assign_windows(
@@ -61,7 +61,7 @@ class CountTumblingWindowAssigner(_Counting):
 
 
 class CountSlidingWindowAssigner(_Counting):
-    """A window of ``window_size`` records starts with every ``window_slide``-th record of a key."""
+    """Start a window of ``window_size`` records with every ``window_slide``-th record of a key."""
 
     _state_name = "slide-count-assigner"
 
@@ -71,7 +71,7 @@ class CountSlidingWindowAssigner(_Counting):
 
     @staticmethod
     def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:
-        """Windows of ``window_size`` records, one beginning every ``window_slide`` records."""
+        """Return windows of ``window_size`` records, one starting every ``window_slide`` records."""
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(
@@ -87,5 +87,7 @@ class CountSlidingWindowAssigner(_Counting):
 
 def _count(what: str, value: int) -> int:
     if expect_int(f"The {what} of a count window", value, "a number of records") < 1:
-        raise ProgramError(f"The {what} of a count window is at least 1", found=str(value), cure="count_window(100)")
+        raise ProgramError(
+            f"The {what} of a count window must be at least 1", found=str(value), cure="count_window(100)"
+        )
     return value

@@ -1,4 +1,4 @@
-"""What a window operator emits: collected with its timestamps, and handed on in batches."""
+"""Collect the output of a window operator with its timestamps, and hand it on in batches."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.loop.ownership import own
 
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
-"""The metric, by Flink's name: records too late for all their windows, and no side output asks for them."""
+"""The metric, by Flink's name: records that are too late for all their windows, without a side output for them."""
 _BATCH = 4096
 """Records that are handed on together."""
 
 
 class Emission:
-    """``emit``: takes the batches. ``convert``: makes results values of the declared type, or None; a result with a tag is left as
-    it is."""
+    """Collect results. ``emit``: takes the batches. ``convert``: converts results to values of the declared type, or
+    None; a result with a tag stays unchanged."""
 
     def __init__(self, emit: Callable[[Batch], None], convert: Callable[[UserValue], UserValue] | None) -> None:
         self._emit, self._convert = emit, convert
@@ -25,11 +25,11 @@ class Emission:
         self._times: list[int | None] = []
 
     def clear(self) -> None:
-        """Whatever a failed round has left is dropped."""
+        """Drop what a failed round has left."""
         self._values, self._times = [], []
 
     def results(self, results: Iterable[UserValue] | None, time: int) -> None:
-        """What a user function has emitted, and may still change."""
+        """Add the output of a user function, which the function may still change."""
         values, convert = self._values, self._convert
         for result in results or ():
             tagged = result.__class__ is tuple and len(result) == 2 and result[0].__class__ is OutputTag
@@ -37,12 +37,12 @@ class Emission:
         self._times.extend([time] * (len(values) - len(self._times)))
 
     def owned(self, results: list[UserValue], time: int) -> None:
-        """What nobody else can change."""
+        """Add results that no one else can change."""
         self._values += results if self._convert is None else map(self._convert, results)
         self._times += [time] * len(results)
 
     def late(self, tag: OutputTag, value: UserValue, time: int | None) -> None:
-        """A record that has come too late."""
+        """Add a record that is too late."""
         self._values.append((tag, value))
         self._times.append(time)
 

@@ -1,6 +1,7 @@
-"""Evictors: take records out of a window before or after its function is called. Java's, in PyFlink's spelling.
+"""Evictors remove records from a window before or after its function is called. These are Java's, in PyFlink's
+spelling.
 
-A window with an evictor keeps its records one by one, whatever function it has: what was aggregated cannot be taken back.
+A window with an evictor keeps its records one by one, whatever function it has: an aggregate cannot be undone.
 """
 
 from __future__ import annotations
@@ -21,58 +22,58 @@ W = TypeVar("W", contravariant=True)
 
 
 class TimestampedValue(NamedTuple):
-    """A record of a window. ``timestamp``: None if it has none."""
+    """A record of a window. ``timestamp``: None if the record has none."""
 
     value: UserValue
     timestamp: int | None
 
     def get_value(self) -> UserValue:
-        """The record."""
+        """Return the record."""
         return self.value
 
     def get_timestamp(self) -> int | None:
-        """The record's timestamp."""
+        """Return the record's timestamp."""
         return self.timestamp
 
     def has_timestamp(self) -> bool:
-        """Whether the record has a timestamp."""
+        """Tell whether the record has a timestamp."""
         return self.timestamp is not None
 
 
 class Evictor(ABC, Generic[T, W]):
-    """Called around the window function. ``elements`` is a list, in the order in which the records came: take out of it what is to
-    leave the window, for good."""
+    """Remove records from a window, before or after its function is called. ``elements`` is a list, in the order in
+    which the records came: remove from it the records that must leave the window for good."""
 
     class EvictorContext(ABC):
-        """What an evictor may ask for."""
+        """Give an evictor its context."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
-            """The clock, in milliseconds."""
+            """Return the clock, in milliseconds."""
 
         @abstractmethod
         def get_current_watermark(self) -> int:
-            """The operator's watermark."""
+            """Return the operator's watermark."""
 
         @abstractmethod
         def get_metric_group(self) -> MetricGroup:
-            """Where the evictor registers what it measures."""
+            """Return the group in which the evictor registers its metrics."""
 
     @abstractmethod
     def evict_before(
         self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
     ) -> None:
-        """Before the function is called."""
+        """Remove records before the function is called."""
 
     @abstractmethod
     def evict_after(
         self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
     ) -> None:
-        """After it."""
+        """Remove records after the function was called."""
 
 
 class _OneSided(Evictor[object, Window]):
-    """Evicts before the function is called, or after it."""
+    """Evict before the function is called, or after it."""
 
     def __init__(self, do_evict_after: bool) -> None:
         self._after = do_evict_after
@@ -94,19 +95,19 @@ class _OneSided(Evictor[object, Window]):
 
 
 class CountEvictor(_OneSided):
-    """Keeps the last ``max_count`` records."""
+    """Keep the last ``max_count`` records."""
 
     def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)
         if expect_int("CountEvictor", max_count, "a number of records") < 0:
             raise ProgramError(
-                "A CountEvictor keeps at least 0 records", found=str(max_count), cure="CountEvictor.of(10)"
+                "The count of a CountEvictor must be at least 0", found=str(max_count), cure="CountEvictor.of(10)"
             )
         self._max_count = max_count
 
     @staticmethod
     def of(max_count: int, do_evict_after: bool = False) -> CountEvictor:
-        """Keeps so many of the last records of a window."""
+        """Return an evictor that keeps this number of the last records of a window."""
         return CountEvictor(max_count, do_evict_after)
 
     def _evict(self, elements: list[TimestampedValue]) -> None:
@@ -114,7 +115,7 @@ class CountEvictor(_OneSided):
 
 
 class TimeEvictor(_OneSided):
-    """Keeps the records that are less than ``window_size`` older than the latest one."""
+    """Keep the records that are less than ``window_size`` older than the latest record."""
 
     def __init__(self, window_size: int, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)
@@ -122,7 +123,7 @@ class TimeEvictor(_OneSided):
 
     @staticmethod
     def of(window_size: Span, do_evict_after: bool = False) -> TimeEvictor:
-        """Keeps records that are not older than so long before the newest one."""
+        """Return an evictor that keeps records which are at most this much older than the newest record."""
         return TimeEvictor(millis_of("TimeEvictor.of", window_size), do_evict_after)
 
     def _evict(self, elements: list[TimestampedValue]) -> None:
@@ -133,7 +134,7 @@ class TimeEvictor(_OneSided):
 
 
 class DeltaEvictor(_OneSided):
-    """Keeps the records that are nearer than ``threshold`` to the last one, by ``delta_function(record, last)``."""
+    """Keep the records that are nearer than ``threshold`` to the last record, by ``delta_function(record, last)``."""
 
     def __init__(self, threshold: float, delta_function: object, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)
@@ -141,7 +142,7 @@ class DeltaEvictor(_OneSided):
 
     @staticmethod
     def of(threshold: float, delta_function: object, do_evict_after: bool = False) -> DeltaEvictor:
-        """Drops records that differ too much from the last one."""
+        """Return an evictor that drops records which differ too much from the last record."""
         return DeltaEvictor(threshold, delta_function, do_evict_after)
 
     def _evict(self, elements: list[TimestampedValue]) -> None:

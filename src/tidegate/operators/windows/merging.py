@@ -1,7 +1,7 @@
-"""The windows of a key that may be merged: which of them there are, and in whose namespace each has its contents.
+"""Keep the windows of a key that may be merged, and the namespace that holds the contents of each window.
 
-When windows become one, the contents of all but one move; that one's namespace stays the place of the contents, so a session that
-grows with every record moves nothing. The map from window to that namespace is state of the key.
+When windows become one, the contents of all but one window move. The namespace of that one stays the place of the
+contents, so a session that grows with every record moves nothing. The map from window to namespace is state of the key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tidegate.state.descriptors import ValueStateDescriptor
 MERGING_SET = ValueStateDescriptor("merging-window-set", None)
 
 OnMerge = Callable[[Window, list[Window], bytes, list[bytes]], None]
-"""(the new window, those that became it, where its contents are, where else contents lie that belong to it)"""
+"""(the new window, the windows that became it, the namespace of its contents, other namespaces with contents that
+belong to it)"""
 
 
 Stored = list[tuple[bytes, bytes]]
@@ -23,29 +24,30 @@ Stored = list[tuple[bytes, bytes]]
 
 
 class MergingWindows:
-    """The set of the current key. Made for one call, on the value of its state."""
+    """Hold the windows of the current key. The object is made for one call, from the value of its state."""
 
     def __init__(
         self, assigner: MergingWindowAssigner[object, Window], stored: Stored | None, read: Callable[[bytes], Window]
     ) -> None:
-        """``stored``: what ``to_store`` gave; None: there are none. ``read``: bytes -> window."""
+        """Take the stored windows. ``stored``: a result of ``to_store``; None: there are no windows. ``read``: bytes ->
+        window."""
         self._assigner = assigner
         self._places: dict[Window, bytes] = {read(window): place for window, place in stored or ()}
         self.changed = False
 
     def to_store(self, write: Callable[[Window], bytes]) -> Stored | None:
-        """Pairs of a window and the namespace of its contents; None if there are none."""
+        """Return pairs of a window and the namespace of its contents; None if there are no windows."""
         return [(write(window), place) for window, place in self._places.items()] or None
 
     def place_of(self, window: Window) -> bytes | None:
-        """Where the contents of a window are; None: it is not in the set."""
+        """Return the namespace of a window's contents; None: the window is not in the set."""
         return self._places.get(window)
 
     def retire(self, window: Window) -> None:
         self.changed |= self._places.pop(window, None) is not None
 
     def add(self, window: Window, write: Callable[[Window], bytes], on_merge: OnMerge) -> Window:
-        """Add a record's window. Returns the window that the record is in now."""
+        """Add a record's window. Return the window that contains the record now."""
         if window in self._places:
             return window
         results: list[tuple[Window, list[Window]]] = []
@@ -65,7 +67,7 @@ class MergingWindows:
     def _merge(self, result: Window, merged: list[Window], on_merge: OnMerge) -> None:
         places = [self._places.pop(window) for window in merged]
         self._places[result] = places[0]
-        if merged != [result]:  # else a record has come to a window that it does not change
+        if merged != [result]:  # otherwise the record's window lies in a window that it does not change
             self.changed = True
             on_merge(result, merged, places[0], places[1:])
 

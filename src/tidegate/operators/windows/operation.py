@@ -1,4 +1,5 @@
-"""What a window operator does, as one object that travels: assigner, trigger, evictor, how records are kept, window function."""
+"""Describe a window operator as one object that can be sent: assigner, trigger, evictor, how records are kept, window
+function."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ from tidegate.state.descriptors import (
 )
 
 CONTENTS = "window-contents"
-"""The state with what is in a window."""
+"""The state with the contents of a window."""
 
 
 class Buffered:
-    """The records themselves, in the order in which they came."""
+    """Keep the records themselves, in the order in which they came."""
 
     function = None
     add = staticmethod(list.append)
@@ -43,12 +44,12 @@ class Buffered:
         return ListStateDescriptor(CONTENTS, self.type)
 
     def of(self, values: list[UserValue]) -> UserValue:
-        """What the window function is handed of records that were kept one by one."""
+        """Return the window function's argument for records that were kept one by one."""
         return values
 
 
 class Reduced:
-    """One value of the records' type. ``add``: (value so far, record) -> value."""
+    """Keep one value of the records' type. ``add``: (value so far, record) -> value."""
 
     def __init__(self, function: UserValue, value_type: TypeInformation | None) -> None:
         self.function, self.type = function, value_type
@@ -78,7 +79,7 @@ class Reduced:
 
 
 class Aggregated:
-    """An accumulator. ``add``: (record, accumulator) -> accumulator."""
+    """Keep an accumulator. ``add``: (record, accumulator) -> accumulator."""
 
     def __init__(self, function: UserValue, accumulator_type: TypeInformation | None) -> None:
         self.function, self.type = function, accumulator_type
@@ -99,8 +100,8 @@ class Aggregated:
 
     @property
     def can_merge(self) -> bool:
-        """Whether ``merge`` can be what it has to be: one that does not look at both accumulators is none. Flink calls it for
-        merging windows only, so it is often left empty."""
+        """Tell whether ``merge`` can be a real merge: a merge that does not read both accumulators is not. Flink calls
+        it for merging windows only, so it is often left empty."""
         merge = getattr(self.function, "merge", None)
         plain = merge.__func__ if isinstance(merge, MethodType) else merge
         if not isinstance(plain, FunctionType):
@@ -112,7 +113,7 @@ class Aggregated:
             if instruction.opname.startswith("LOAD_") or instruction.opname == "STORE_FAST_LOAD_FAST":
                 names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
                 read.update(name for name in names if isinstance(name, str))
-        return bool(code.co_flags & 0x0C) or set(mine) <= read  # *args may be anything
+        return bool(code.co_flags & 0x0C) or set(mine) <= read  # *args may contain anything
 
     def merge(self, first: UserValue, second: UserValue) -> UserValue:
         return self.function.merge(first, second)
@@ -127,7 +128,7 @@ Contents = Buffered | Reduced | Aggregated
 
 
 class _Plain:
-    """A callable without methods that a descriptor would rather take."""
+    """Wrap a callable, without methods that a descriptor would prefer."""
 
     def __init__(self, call: UserFunction) -> None:
         self._call = call
@@ -137,10 +138,10 @@ class _Plain:
 
 
 class Shape(Enum):
-    """How a window function is called."""
+    """Name how a window function is called."""
 
     NONE = "none"
-    """There is none: what is in the window is emitted."""
+    """There is no function: the contents of the window are emitted."""
     APPLY = "apply"
     """``apply(key, window, records)``"""
     PROCESS = "process"
@@ -152,8 +153,8 @@ class Shape(Enum):
 
 
 class WindowOperation(FunctionWrapper):
-    """See the module's docstring. ``late_tag``: of the side output for records that are too late, or None. ``convert``: what makes
-    results those of the declared type, or None."""
+    """Hold a window operation (see the module's docstring). ``late_tag``: the side output for records that are too
+    late, or None. ``convert``: converts results to the declared type, or None."""
 
     def __init__(
         self,
@@ -173,12 +174,12 @@ class WindowOperation(FunctionWrapper):
 
     @property
     def add(self) -> UserFunction:
-        """What is called for every record."""
+        """Return the function that is called for every record."""
         return self.contents.add
 
     @property
     def is_single(self) -> bool:
-        """Whether the function is handed one value that stands for all records."""
+        """Tell whether the function receives one value that stands for all records."""
         return not isinstance(self.contents, Buffered)
 
     def open(self, runtime_context: SubtaskRuntimeContext) -> None:
@@ -195,7 +196,7 @@ class WindowOperation(FunctionWrapper):
             method(*arguments)
 
     def caller(self) -> WindowCall:
-        """(key, context, records) -> what the window function emits. The context has the window."""
+        """Return (key, context, records) -> results of the window function. The context has the window."""
         function = self.wrapped
         if self.shape is Shape.APPLY:
             return lambda key, context, records: function.apply(key, context.window(), records)
@@ -209,7 +210,8 @@ class WindowOperation(FunctionWrapper):
         return lambda key, context, records: records
 
     def clearer(self) -> Callable[[WindowContext], None] | None:
-        """What is called with the context when a window is over; None if the function does nothing then."""
+        """Return the function that is called with the context when a window ends; None if the user's function does
+        nothing then."""
         if self.shape not in (Shape.PROCESS, Shape.PROCESS_ALL):
             return None
         found: Callable[[WindowContext], None] | None = getattr(self.wrapped, "clear", None)
@@ -217,8 +219,8 @@ class WindowOperation(FunctionWrapper):
 
 
 def is_sliced(operation: WindowOperation) -> bool:
-    """Whether the windows are the same for all keys, fire when the watermark passes them, and a record need be kept only once
-    however many windows it is in."""
+    """Tell whether the windows can be sliced: they are the same for all keys, fire when the watermark passes them, and
+    keep a record only once however many windows it is in."""
     aligned = aligned_event_time(operation.assigner)
     if aligned is None or type(operation.trigger) is not EventTimeTrigger or operation.evictor is not None:
         return False

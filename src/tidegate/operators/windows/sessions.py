@@ -1,4 +1,4 @@
-"""Session windows: they last until no record of the key has come for a while."""
+"""Session windows: a session ends when no record of the key has arrived for a while."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from tidegate.operators.windows.window import TimeWindow, TimeWindowSerializer
 
 
 class SessionWindowTimeGapExtractor(ABC):
-    """Says for each record how many milliseconds its session stays open behind it."""
+    """Return for each record how many milliseconds its session stays open after the record."""
 
     @abstractmethod
     def extract(self, element: UserValue) -> int:
-        """How long the session of this record waits for the next one, in milliseconds; more than 0."""
+        """Return how long the session of this record waits for the next record, in milliseconds; must be greater than
+        0."""
 
 
 GapExtractor = SessionWindowTimeGapExtractor | Callable[[UserValue], int]
 
 
 class _Sessions(MergingWindowAssigner[object, TimeWindow]):
-    """Every record opens a window from its time to the end of its gap; windows that overlap or touch are one session."""
+    """Open a window from each record's time to the end of its gap. Windows that overlap or touch are one session."""
 
     def _gap(self, element: object) -> int:
         raise NotImplementedError
@@ -69,7 +70,7 @@ class _DynamicGap(_Sessions):
             raise UserCodeError(
                 "Dynamic session time gap must satisfy 0 < gap",
                 found=f"{gap!r}, of record {element!r:.200}",
-                cure="return whole milliseconds, more than 0, from extract()",
+                cure="return a number of milliseconds greater than 0 from extract()",
             )
         return gap
 
@@ -107,16 +108,16 @@ class _ByProcessingTime(_Sessions):
 
 
 class EventTimeSessionWindows(_FixedGap, _ByEventTime):
-    """Sessions by the timestamps of records: they end where the next record comes later than the gap."""
+    """Sessions by the timestamps of records: a session ends when the next record is later than the gap."""
 
     @staticmethod
     def with_gap(size: Span) -> EventTimeSessionWindows:
-        """A session ends when no record has come for so long."""
+        """End a session when no record has arrived for this long."""
         return EventTimeSessionWindows(millis_of("EventTimeSessionWindows.with_gap", size))
 
     @staticmethod
     def with_dynamic_gap(extractor: GapExtractor) -> DynamicEventTimeSessionWindows:
-        """Every record says how long its session stays open behind it."""
+        """Let every record say how long its session stays open after it."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
@@ -125,28 +126,28 @@ class ProcessingTimeSessionWindows(_FixedGap, _ByProcessingTime):
 
     @staticmethod
     def with_gap(size: Span) -> ProcessingTimeSessionWindows:
-        """A session ends when no record has come for so long."""
+        """End a session when no record has arrived for this long."""
         return ProcessingTimeSessionWindows(millis_of("ProcessingTimeSessionWindows.with_gap", size))
 
     @staticmethod
     def with_dynamic_gap(extractor: GapExtractor) -> DynamicProcessingTimeSessionWindows:
-        """Every record says how long its session stays open behind it."""
+        """Let every record say how long its session stays open after it."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
 class DynamicEventTimeSessionWindows(_DynamicGap, _ByEventTime):
-    """Sessions by the timestamps of records, each of which says how long its session waits for the next."""
+    """Sessions by the timestamps of records; each record says how long its session waits for the next record."""
 
     @staticmethod
     def with_dynamic_gap(extractor: GapExtractor) -> DynamicEventTimeSessionWindows:
-        """Every record says how long its session stays open behind it."""
+        """Let every record say how long its session stays open after it."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
 class DynamicProcessingTimeSessionWindows(_DynamicGap, _ByProcessingTime):
-    """Sessions by the clock of the machine, for which each record says how long its session waits for the next."""
+    """Sessions by the clock of the machine; each record says how long its session waits for the next record."""
 
     @staticmethod
     def with_dynamic_gap(extractor: GapExtractor) -> DynamicProcessingTimeSessionWindows:
-        """Every record says how long its session stays open behind it."""
+        """Let every record say how long its session stays open after it."""
         return DynamicProcessingTimeSessionWindows(extractor)

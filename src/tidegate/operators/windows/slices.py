@@ -1,8 +1,9 @@
-"""Slices: pieces of time that aligned windows have in common, so that a record is aggregated once however many windows it is in.
+"""Slices: pieces of time that aligned windows share, so that a record is aggregated once however many windows it is in.
 
-Windows of ``size`` start every ``slide``. Between two of these starts time is cut once more, where windows end: so every window
-is a number of whole slices. Tumbling windows are slices themselves. Of windows with many slices neighbours are a group, two groups
-are one of the next level, and so on: the windows that have it whole have in common what it comes to, and a window is a few of them.
+Windows of ``size`` start every ``slide``. Between two starts, time is divided once more, where windows end: so every
+window is a number of whole slices. Tumbling windows are slices themselves. In windows with many slices, neighbouring
+slices form a group, two groups form a group of the next level, and so on. All windows that contain a group whole share
+its result, so a window consists of a few groups.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _FEW = 16
-"""Starts in a window, up to which groups are not worth it."""
+"""The number of starts in a window up to which groups do not pay off."""
 
 
 class Slice(NamedTuple):
@@ -20,14 +21,15 @@ class Slice(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The slices between ``2 ** level`` starts of windows, counted from the epoch: they do not depend on what was seen."""
+    """The slices between ``2 ** level`` starts of windows, counted from the epoch: groups do not depend on the records
+    seen."""
 
     level: int
     number: int
 
 
 class Slices:
-    """The arithmetic; all times in milliseconds."""
+    """Compute slices and windows; all times are in milliseconds."""
 
     def __init__(self, size: int, slide: int, offset: int) -> None:
         self.size, self._slide, self._offset = size, slide, offset
@@ -38,11 +40,11 @@ class Slices:
 
     @property
     def are_windows(self) -> bool:
-        """Each slice is a window of its own."""
+        """Tell whether each slice is a window of its own."""
         return self.size == self._slide
 
     def around(self, time: int) -> Slice:
-        """The slice that a time lies in."""
+        """Return the slice that contains a time."""
         start = time - (time - self._offset) % self._slide
         cut = start + self._cut
         if time < cut:
@@ -50,16 +52,18 @@ class Slices:
         return Slice(cut, start + self._slide)
 
     def windows_of(self, start: int) -> range:
-        """The starts of the windows that the slice from ``start`` on belongs to, the latest first. None: it lies in a gap."""
+        """Return the starts of the windows that contain the slice at ``start``, the latest first. Empty: the slice lies
+        in a gap."""
         last = start - (start - self._offset) % self._slide
         return range(last, start - self.size, -self._slide)
 
     def of_window(self, start: int) -> list[int]:
-        """The starts of the slices of a window, in order."""
+        """Return the starts of the slices of a window, in order."""
         return [slice_ for piece in self.pieces_of(start, levels=0) for slice_ in piece]
 
     def pieces_of(self, start: int, levels: int | None = None) -> Iterator[Group | list[int]]:
-        """A window in order, in as few pieces as there are: groups that lie in it whole, and the starts of slices in between."""
+        """Yield a window in order, in as few pieces as possible: groups that lie in it whole, and the starts of slices
+        in between."""
         number = (start - self._offset) // self._slide
         end = number + self._starts
         highest = self._levels if levels is None else levels
@@ -71,12 +75,12 @@ class Slices:
             yield [end * self._slide + self._offset]
 
     def halves(self, group: Group) -> list[Group | list[int]]:
-        """What a group is made of."""
+        """Return the parts of a group."""
         level, numbers = group.level - 1, (2 * group.number, 2 * group.number + 1)
         return [Group(level, number) if level else self._between_starts(number) for number in numbers]
 
     def groups_of(self, start: int) -> list[Group]:
-        """Those that the slice from ``start`` on belongs to."""
+        """Return the groups that contain the slice at ``start``."""
         number = (start - self._offset) // self._slide
         return [Group(level, number >> level) for level in range(1, self._levels + 1)]
 
@@ -85,11 +89,11 @@ class Slices:
         return [first, first + self._cut] if self._cut else [first]
 
     def last_of(self, start: int) -> list[int]:
-        """The starts of the slices whose last window is the one from ``start`` on."""
+        """Return the starts of the slices whose last window is the window at ``start``."""
         cut, end = start + self._cut, min(start + self._slide, start + self.size)
         return [start, cut] if start < cut < end else [start]
 
 
 def _twos(number: int) -> int:
-    """How often it can be halved."""
+    """Return how often the number can be halved."""
     return (number & -number).bit_length() - 1

@@ -1,4 +1,4 @@
-"""Tumbling and sliding windows, by event time and by processing time, and the one global window."""
+"""Tumbling and sliding windows, by event time and by processing time, and the single global window."""
 
 from __future__ import annotations
 
@@ -80,47 +80,47 @@ class _ByProcessingTime(_Aligned):
 
 
 class TumblingEventTimeWindows(_Tumbling, _ByEventTime):
-    """Windows of one size behind each other, by the timestamps of records."""
+    """Consecutive windows of one size, by the timestamps of records."""
 
     @staticmethod
     def of(size: Span, offset: Span | None = None) -> TumblingEventTimeWindows:
-        """Windows of ``size`` that follow each other, moved by ``offset``."""
+        """Return consecutive windows of ``size``, shifted by ``offset``."""
         return TumblingEventTimeWindows(*_spans("TumblingEventTimeWindows.of", size, offset=offset))
 
 
 class TumblingProcessingTimeWindows(_Tumbling, _ByProcessingTime):
-    """Windows of one size behind each other, by the clock of the machine."""
+    """Consecutive windows of one size, by the clock of the machine."""
 
     @staticmethod
     def of(size: Span, offset: Span | None = None) -> TumblingProcessingTimeWindows:
-        """Windows of ``size`` that follow each other, moved by ``offset``."""
+        """Return consecutive windows of ``size``, shifted by ``offset``."""
         return TumblingProcessingTimeWindows(*_spans("TumblingProcessingTimeWindows.of", size, offset=offset))
 
 
 class SlidingEventTimeWindows(_Sliding, _ByEventTime):
-    """Windows of one size, of which one starts every ``slide``, by the timestamps of records."""
+    """Windows of one size that start every ``slide``, by the timestamps of records."""
 
     @staticmethod
     def of(size: Span, slide: Span, offset: Span | None = None) -> SlidingEventTimeWindows:
-        """Windows of ``size``, one beginning every ``slide``, moved by ``offset``."""
+        """Return windows of ``size``, one starting every ``slide``, shifted by ``offset``."""
         return SlidingEventTimeWindows(*_spans("SlidingEventTimeWindows.of", size, slide, offset=offset))
 
 
 class SlidingProcessingTimeWindows(_Sliding, _ByProcessingTime):
-    """Windows of one size, of which one starts every ``slide``, by the clock of the machine."""
+    """Windows of one size that start every ``slide``, by the clock of the machine."""
 
     @staticmethod
     def of(size: Span, slide: Span, offset: Span | None = None) -> SlidingProcessingTimeWindows:
-        """Windows of ``size``, one beginning every ``slide``, moved by ``offset``."""
+        """Return windows of ``size``, one starting every ``slide``, shifted by ``offset``."""
         return SlidingProcessingTimeWindows(*_spans("SlidingProcessingTimeWindows.of", size, slide, offset=offset))
 
 
 class GlobalWindows(WindowAssigner[object, GlobalWindow]):
-    """One window for all records of a key. It never ends: give it a trigger."""
+    """One window for all records of a key. The window never ends: give it a trigger."""
 
     @staticmethod
     def create() -> GlobalWindows:
-        """One window for all records of a key. It never ends: it needs a trigger."""
+        """Return one window for all records of a key. The window never ends: it needs a trigger."""
         return GlobalWindows()
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class GlobalWindows(WindowAssigner[object, GlobalWindow]):
 
 
 def _spans(method: str, *spans: Span, offset: Span | None) -> list[int]:
-    """Milliseconds of each, the offset last: 0 if there is none."""
+    """Return the milliseconds of each span, and the offset last: 0 if there is none."""
     return [*(millis_of(method, span) for span in spans), 0 if offset is None else millis_of(method, offset)]
 
 
@@ -159,7 +159,8 @@ class AlignedWindows:
 
 
 def aligned_event_time(assigner: object) -> AlignedWindows | None:
-    """Of tumbling and sliding event-time windows; None for anything else, a subclass too: it may assign what it likes."""
+    """Return the windows of a tumbling or sliding event-time assigner. None for anything else, also for a subclass,
+    which may assign windows as it likes."""
     if not isinstance(assigner, _Aligned) or type(assigner) not in (TumblingEventTimeWindows, SlidingEventTimeWindows):
         return None
     return AlignedWindows(assigner._size, assigner._slide, assigner._offset)

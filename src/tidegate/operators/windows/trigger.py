@@ -1,4 +1,5 @@
-"""Triggers: when the records of a window are handed to its function. Flink's own stand in ``triggers.py``."""
+"""Triggers decide when the records of a window are handed to its function. Flink's own triggers are in
+``triggers.py``."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ W = TypeVar("W", contravariant=True)
 
 
 class TriggerResult(Enum):
-    """What becomes of a window: whether its function is called, and whether its contents are thrown away behind that."""
+    """Say what happens to a window: whether its function is called, and whether its contents are discarded after
+    that."""
 
     CONTINUE = (False, False)
     FIRE_AND_PURGE = (True, True)
@@ -22,83 +24,85 @@ class TriggerResult(Enum):
     PURGE = (False, True)
 
     def is_fire(self) -> bool:
-        """Whether the window's function is called."""
+        """Tell whether the window's function is called."""
         return self.value[0]
 
     def is_purge(self) -> bool:
-        """Whether the window is emptied."""
+        """Tell whether the window is emptied."""
         return self.value[1]
 
 
 class Trigger(ABC, Generic[T, W]):
-    """Asked for every record that enters a window, and when a timer that it has set for the window comes due.
+    """Decide when a window fires. Called for every record that enters a window, and when one of its timers for the
+    window is due.
 
-    One object serves all keys and windows, and another copy of it may serve the next round: what it has to remember belongs into
-    ``ctx.get_partitioned_state``, which is that of the key and the window.
+    One object serves all keys and windows, and another copy of it may serve the next round. So a trigger keeps what it
+    has to remember in ``ctx.get_partitioned_state``, which is the state of the key and the window.
     """
 
     class TriggerContext(ABC):
-        """Time, timers and state of the window of the call. Valid during the call only."""
+        """Give time, timers and state of the window of the call. Valid during the call only."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
-            """The clock, in milliseconds."""
+            """Return the clock, in milliseconds."""
 
         @abstractmethod
         def get_metric_group(self) -> MetricGroup:
-            """Where the trigger registers what it measures."""
+            """Return the group in which the trigger registers its metrics."""
 
         @abstractmethod
         def get_current_watermark(self) -> int:
-            """The operator's watermark."""
+            """Return the operator's watermark."""
 
         @abstractmethod
         def register_processing_time_timer(self, time: int) -> None:
-            """``on_processing_time`` is called when the clock passes the time."""
+            """Have ``on_processing_time`` called when the clock passes the time."""
 
         @abstractmethod
         def register_event_time_timer(self, time: int) -> None:
-            """``on_event_time`` is called when the watermark passes the time."""
+            """Have ``on_event_time`` called when the watermark passes the time."""
 
         @abstractmethod
         def delete_processing_time_timer(self, time: int) -> None:
-            """Take back a timer of processing time of this window."""
+            """Delete a processing-time timer of this window."""
 
         @abstractmethod
         def delete_event_time_timer(self, time: int) -> None:
-            """Take back a timer of event time of this window."""
+            """Delete an event-time timer of this window."""
 
         @abstractmethod
         def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
-            """The state of this key in this window."""
+            """Return the state of this key in this window."""
 
     class OnMergeContext(TriggerContext):
-        """In ``on_merge``: the window is the one that came out of the merge."""
+        """Give ``on_merge`` its context: the window is the result of the merge."""
 
         @abstractmethod
         def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-            """Move the state of the merged windows into that of the new one. For list, reducing and aggregating states."""
+            """Move the state of the merged windows into the state of the new window. For list, reducing and aggregating
+            states."""
 
     @abstractmethod
     def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """A record has been added to the window."""
+        """Handle a record that was added to the window."""
 
     @abstractmethod
     def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """A processing-time timer of the window has come due."""
+        """Handle a due processing-time timer of the window."""
 
     @abstractmethod
     def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
-        """An event-time timer of the window has come due."""
+        """Handle a due event-time timer of the window."""
 
     def can_merge(self) -> bool:
-        """Whether it may be used with an assigner that merges windows; then ``on_merge`` has work to do."""
+        """Tell whether the trigger may be used with an assigner that merges windows; ``on_merge`` is then called."""
         return False
 
     @abstractmethod
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
-        """Windows have been merged into this one: move their state here, and set their timers again."""
+        """Handle the merge of windows into this window: move their state here, and set their timers again."""
 
     @abstractmethod
     def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
-        """The window is gone: delete its timers and state."""
+        """Delete the timers and the state of a window that has ended."""

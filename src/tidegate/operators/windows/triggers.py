@@ -20,7 +20,7 @@ MergeContext = Trigger.OnMergeContext
 
 
 class _Quiet(Trigger[object, Window]):
-    """Nothing happens but what a subclass says."""
+    """Do nothing but what a subclass defines."""
 
     def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
         return CONTINUE
@@ -42,11 +42,11 @@ class _Quiet(Trigger[object, Window]):
 
 
 class EventTimeTrigger(_Quiet):
-    """Fires when the watermark passes the end of the window, and behind that for each record that is late but allowed."""
+    """Fire when the watermark passes the end of the window, and after that for each record that is late but allowed."""
 
     @staticmethod
     def create() -> EventTimeTrigger:
-        """Fires when the watermark passes the end of the window."""
+        """Return a trigger that fires when the watermark passes the end of the window."""
         return EventTimeTrigger()
 
     def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
@@ -70,11 +70,11 @@ class EventTimeTrigger(_Quiet):
 
 
 class ProcessingTimeTrigger(_Quiet):
-    """Fires when the clock passes the end of the window."""
+    """Fire when the clock passes the end of the window."""
 
     @staticmethod
     def create() -> ProcessingTimeTrigger:
-        """Fires when the clock passes the end of the window."""
+        """Return a trigger that fires when the clock passes the end of the window."""
         return ProcessingTimeTrigger()
 
     def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
@@ -96,15 +96,15 @@ class ProcessingTimeTrigger(_Quiet):
 
 
 class _Continuous(_Quiet):
-    """Fires every ``interval`` from the first record of a window on, at whole multiples of it.
+    """Fire every ``interval`` from the first record of a window on, at whole multiples of the interval.
 
-    The state is when it fires next; of merged windows the earliest.
+    The state is the time of the next firing; of merged windows the earliest.
     """
 
     def __init__(self, interval: int) -> None:
         if expect_int(type(self).__name__, interval, "milliseconds") <= 0:
             raise ProgramError(
-                f"The interval of {type(self).__name__} is greater than 0",
+                f"The interval of {type(self).__name__} must be greater than 0",
                 found=f"{interval} ms",
                 cure="Time.seconds(5)",
             )
@@ -159,11 +159,11 @@ class _Continuous(_Quiet):
 
 
 class ContinuousEventTimeTrigger(_Continuous):
-    """Fires every ``interval`` of event time, and when the watermark passes the end of the window."""
+    """Fire every ``interval`` of event time, and when the watermark passes the end of the window."""
 
     @staticmethod
     def of(interval: Span) -> ContinuousEventTimeTrigger:
-        """Fires every so often in event time, and at the end of the window."""
+        """Return a trigger that fires every ``interval`` of event time, and at the end of the window."""
         return ContinuousEventTimeTrigger(millis_of("ContinuousEventTimeTrigger.of", interval))
 
     def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
@@ -190,11 +190,11 @@ class ContinuousEventTimeTrigger(_Continuous):
 
 
 class ContinuousProcessingTimeTrigger(_Continuous):
-    """Fires every ``interval`` by the clock, for the last time when it passes the end of the window."""
+    """Fire every ``interval`` by the clock, for the last time when the clock passes the end of the window."""
 
     @staticmethod
     def of(interval: Span) -> ContinuousProcessingTimeTrigger:
-        """Fires every so often by the clock."""
+        """Return a trigger that fires every ``interval`` by the clock."""
         return ContinuousProcessingTimeTrigger(millis_of("ContinuousProcessingTimeTrigger.of", interval))
 
     def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
@@ -203,7 +203,7 @@ class ContinuousProcessingTimeTrigger(_Continuous):
 
     def on_processing_time(self, time: int, window: Window, ctx: Context) -> TriggerResult:
         if time == window.max_timestamp():
-            return FIRE  # nothing is registered behind the end
+            return FIRE  # nothing is registered after the end
         return FIRE if self._is_due(time, window, ctx) else CONTINUE
 
     def _register(self, ctx: Context, time: int) -> None:
@@ -214,19 +214,19 @@ class ContinuousProcessingTimeTrigger(_Continuous):
 
 
 class CountTrigger(_Quiet):
-    """Fires with every ``window_size``-th record of a window."""
+    """Fire with every ``window_size``-th record of a window."""
 
     def __init__(self, window_size: int) -> None:
         if expect_int("CountTrigger", window_size, "a number of records") < 1:
             raise ProgramError(
-                "A CountTrigger counts to at least 1", found=str(window_size), cure="CountTrigger.of(100)"
+                "The count of a CountTrigger must be at least 1", found=str(window_size), cure="CountTrigger.of(100)"
             )
         self._window_size = window_size
         self._descriptor = ReducingStateDescriptor("count", _plus, Types.LONG())
 
     @staticmethod
     def of(window_size: int) -> CountTrigger:
-        """Fires with every so many records of a window."""
+        """Return a trigger that fires with every ``window_size``-th record of a window."""
         return CountTrigger(window_size)
 
     def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
@@ -251,18 +251,18 @@ class CountTrigger(_Quiet):
 
 
 class NeverTrigger(_Quiet):
-    """Never fires: what a global window has if it is given no other."""
+    """Never fire. This is the default trigger of a global window."""
 
 
 class PurgingTrigger(Trigger[object, Window]):
-    """Another trigger, but whenever it fires the contents of the window are thrown away."""
+    """Fire as another trigger does, and discard the contents of the window with every firing."""
 
     def __init__(self, nested_trigger: Trigger[object, Window]) -> None:
         self.nested_trigger = _expect_trigger("PurgingTrigger", nested_trigger)
 
     @staticmethod
     def of(nested_trigger: Trigger[object, Window]) -> PurgingTrigger:
-        """Fires when the given trigger does, and then empties the window."""
+        """Return a trigger that fires when the given trigger fires, and then empties the window."""
         return PurgingTrigger(nested_trigger)
 
     def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
@@ -288,9 +288,10 @@ class PurgingTrigger(Trigger[object, Window]):
 
 
 class DeltaTrigger(_Quiet):
-    """Fires when a record is further than ``threshold`` from the one it last fired for, by ``delta_function(old, new)``.
+    """Fire when a record is further than ``threshold`` from the record it last fired for, by ``delta_function(old,
+    new)``.
 
-    Java's, in PyFlink's spelling. The first record of a window is where it starts from.
+    This is Java's trigger, in PyFlink's spelling. It starts from the first record of a window.
     """
 
     def __init__(self, threshold: float, delta_function: object, type_info: TypeInformation | None = None) -> None:
@@ -299,7 +300,7 @@ class DeltaTrigger(_Quiet):
 
     @staticmethod
     def of(threshold: float, delta_function: object, type_info: TypeInformation | None = None) -> DeltaTrigger:
-        """``type_info``: of the records; None: they are pickled."""
+        """Return the trigger. ``type_info``: the type of the records; None: they are pickled."""
         return DeltaTrigger(threshold, delta_function, type_info)
 
     def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
@@ -318,10 +319,11 @@ class DeltaTrigger(_Quiet):
 
 
 class ProcessingTimeoutTrigger(Trigger[object, Window]):
-    """Another trigger that also fires when ``interval`` has passed by the clock since the first record of a window.
+    """Fire as another trigger does, and also when ``interval`` has passed by the clock since the first record of a
+    window.
 
-    Java's, in PyFlink's spelling. ``reset_timer_on_new_record``: since the last record. ``should_clear_on_timeout``: a timeout
-    clears the nested trigger too.
+    This is Java's trigger, in PyFlink's spelling. ``reset_timer_on_new_record``: count from the last record.
+    ``should_clear_on_timeout``: a timeout clears the nested trigger too.
     """
 
     def __init__(
@@ -342,7 +344,7 @@ class ProcessingTimeoutTrigger(Trigger[object, Window]):
         reset_timer_on_new_record: bool = False,
         should_clear_on_timeout: bool = True,
     ) -> ProcessingTimeoutTrigger:
-        """As the given trigger, and also when a window has waited for so long."""
+        """Return a trigger that fires as the given trigger does, and also when a window has waited for this long."""
         interval = millis_of("ProcessingTimeoutTrigger.of", timeout)
         return ProcessingTimeoutTrigger(nested_trigger, interval, reset_timer_on_new_record, should_clear_on_timeout)
 
@@ -398,7 +400,7 @@ def _plus(first: int, second: int) -> int:
 
 
 def delta_callable(method: str, function: object) -> Callable[[UserValue, UserValue], float]:
-    """A callable of two records, or an object with ``get_delta`` as in Java."""
+    """Return a callable of two records, from a callable or from an object with ``get_delta`` as in Java."""
     found = getattr(function, "get_delta", function)
     if isinstance(function, type) or not callable(found):
         raise wrong(method, "a function of two records", function, "for example lambda old, new: abs(new - old)")

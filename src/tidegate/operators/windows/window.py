@@ -1,4 +1,5 @@
-"""Windows: what an assigner puts records into, and their bytes, which are the namespace of a window's state and timers."""
+"""Windows into which an assigner puts records, and their bytes, which are the namespace of a window's state and
+timers."""
 
 from __future__ import annotations
 
@@ -22,16 +23,16 @@ _ONE = struct.Struct(">q")
 
 
 class Window(ABC):
-    """A set of records of one key that are looked at together. Windows with the same bytes are the same window."""
+    """A set of records of one key that are processed together. Windows with the same bytes are the same window."""
 
     @abstractmethod
     def max_timestamp(self) -> int:
-        """The last millisecond that belongs to it: what it emits carries this timestamp."""
+        """Return the last millisecond that belongs to the window. Results of the window have this timestamp."""
 
 
 @total_ordering
 class TimeWindow(Window):
-    """From ``start`` up to ``end``, which does not belong to it; milliseconds."""
+    """A window from ``start`` up to ``end``, in milliseconds. ``end`` does not belong to the window."""
 
     __slots__ = ("end", "start")
 
@@ -42,21 +43,22 @@ class TimeWindow(Window):
         return self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
-        """Whether they overlap or touch: a record at the very end of a session prolongs it."""
+        """Tell whether the windows overlap or touch: a record at the very end of a session extends the session."""
         return self.start <= other.end and self.end >= other.start
 
     def cover(self, other: TimeWindow) -> TimeWindow:
-        """The smallest window that has both in it."""
+        """Return the smallest window that contains both windows."""
         return TimeWindow(min(self.start, other.start), max(self.end, other.end))
 
     @staticmethod
     def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
-        """The start of the window of a size that holds the time, if windows start ``offset`` after multiples of the size."""
+        """Return the start of the window that contains the time, if windows of this size start ``offset`` after
+        multiples of the size."""
         return timestamp - (timestamp - offset) % window_size
 
     @staticmethod
     def merge_windows(windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]) -> None:
-        """Hand every group of windows that overlap or touch to the callback, with the window that covers it."""
+        """Hand every group of windows that overlap or touch to the callback, with the window that covers the group."""
         group: list[TimeWindow] = []
         cover: TimeWindow | None = None
         for window in sorted(windows):
@@ -84,7 +86,7 @@ class TimeWindow(Window):
 
 
 class CountWindow(Window):
-    """A number of records of a key, numbered from 0."""
+    """A window of a number of records of a key, numbered from 0."""
 
     __slots__ = ("id",)
 
@@ -105,13 +107,13 @@ class CountWindow(Window):
 
 
 class GlobalWindow(Window):
-    """All records of a key."""
+    """A window of all records of a key."""
 
     __slots__ = ()
 
     @staticmethod
     def get() -> GlobalWindow:
-        """The only one there is."""
+        """Return the only global window."""
         return GlobalWindow()
 
     def max_timestamp(self) -> int:
@@ -128,7 +130,7 @@ class GlobalWindow(Window):
 
 
 class TimeWindowSerializer(TypeSerializer[TimeWindow]):
-    """Start and end, eight bytes each."""
+    """Serialize start and end, eight bytes each."""
 
     def serialize(self, element: TimeWindow, stream: BytesIO) -> None:
         """Write the window to the stream."""
@@ -140,7 +142,7 @@ class TimeWindowSerializer(TypeSerializer[TimeWindow]):
 
 
 class CountWindowSerializer(TypeSerializer[CountWindow]):
-    """Its number, in eight bytes."""
+    """Serialize the window's number, in eight bytes."""
 
     def serialize(self, element: CountWindow, stream: BytesIO) -> None:
         """Write the window to the stream."""
@@ -152,7 +154,7 @@ class CountWindowSerializer(TypeSerializer[CountWindow]):
 
 
 class GlobalWindowSerializer(TypeSerializer[GlobalWindow]):
-    """A byte: a namespace is not empty."""
+    """Serialize as one byte, because a namespace is not empty."""
 
     def serialize(self, element: GlobalWindow, stream: BytesIO) -> None:
         """Write the window to the stream."""
@@ -165,14 +167,14 @@ class GlobalWindowSerializer(TypeSerializer[GlobalWindow]):
 
 
 def bytes_of(window: W, serializer: TypeSerializer[W]) -> bytes:
-    """The namespace of a window."""
+    """Return the namespace of a window."""
     stream = BytesIO()
     serializer.serialize(window, stream)
     return stream.getvalue()
 
 
 def kind_of(serializer: TypeSerializer[W]) -> str:
-    """What is written down of the namespaces of windows (``state/namespaces.py``)."""
+    """Return the text that describes the namespaces of windows in snapshots (``state/namespaces.py``)."""
     return _KINDS.get(type(serializer), namespaces.OTHER_WINDOWS)
 
 

@@ -1,4 +1,4 @@
-"""The list of rewrites. Each is one file; without its line here a program does the same, and takes longer."""
+"""List the rewrites. Each rewrite is one file. Without its line here a program does the same, but takes longer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REWRITES: list[Rewrite] = [Columns(), Inline()]
 
 
 def prepare(functions: Iterable[UserFunction]) -> Rewrites:
-    """On the driver: what the rewrites know of the functions of a chain."""
+    """Collect on the driver what the rewrites know of the functions of a chain."""
     functions = list(functions)
     return Rewrites([(rewrite, prepared(rewrite, functions)) for rewrite in REWRITES])
 

@@ -1,12 +1,12 @@
-"""Functions of plain arithmetic on ints and floats, evaluated for a whole batch at once.
+"""Evaluate functions of plain arithmetic on ints and floats for a whole batch at once.
 
-``lambda x: (x * 31 % keys, x)`` does the same thing to every record, so it can be done to a column. The tree of the function
-(``bodies.py``) is walked once a batch with columns in place of numbers. Python's ints have no limit and a column's have: with every
-column go the bounds of what is in it, the bounds of each result are computed first, and where one does not surely fit (or a
-divisor may be 0) the batch is ``Inexact`` and is left to the loop over records. So a result is either the one Python has, or none.
-Floats are the same doubles in both, and so is what ``+ - * /`` and comparisons make of them; but Python compares and divides ints
-exactly, and a double holds 53 bits: beyond these it is left to Python too. Texts are not looked into: they pass through, or are
-put into an f-string with others (``texts.py``).
+``lambda x: (x * 31 % keys, x)`` does the same thing to every record, so it can be done to a column. The tree of the
+function (``bodies.py``) is walked once a batch with columns in place of numbers. Python's ints have no limit, but a
+column's ints do. So every column has bounds of its values, and the bounds of each result are computed first. Where a
+result does not surely fit (or a divisor may be 0) the batch is ``Inexact`` and is left to the loop over records. So a
+result is either Python's result, or none. Floats are the same doubles in both, and so are the results of ``+ - * /``
+and comparisons. But Python compares and divides ints exactly, and a double holds 53 bits: larger ints are left to
+Python too. Texts are not inspected: they pass through, or are put into an f-string with others (``texts.py``).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tidegate.operators.loop.rewrites.rewrite import Refused
 from tidegate.operators.loop.rewrites.texts import Hole, text_of
 
 Number = int | float | Ints | Floats
-# As tuples: to be asked of a union costs three times as much, and it is asked many times a batch.
+# As tuples: a check against a union costs three times as much, and there are many checks a batch.
 _NUMBERS, _REALS = (int, float, Ints, Floats), (float, Floats)
 
 
 def evaluate(body: Body, function: UserValue, arguments: tuple[Value, ...]) -> Value:
-    """What the function returns for every record of the batch. Raises Inexact. To be called with numpy's warnings off: Python says
-    nothing of an overflow to inf, or of nan."""
+    """Return the function's results for every record of the batch. Raise Inexact. Call it with numpy's warnings off:
+    Python does not report an overflow to inf, or nan."""
     plain: UserValue = getattr(function, "__func__", None) or function
     if plain is not function:
         arguments = (_This(function.__self__), *arguments)
@@ -53,11 +53,11 @@ def evaluate(body: Body, function: UserValue, arguments: tuple[Value, ...]) -> V
 
 
 def check_arithmetic(body: Body) -> None:
-    """Raises Refused unless ``evaluate`` knows all that stands in the body. What the names stand for shows only in a batch."""
+    """Raise Refused unless ``evaluate`` knows everything in the body. The values of the names show only in a batch."""
     if body.generator:
         raise Refused("yields")
     if body.early or not isinstance(body.statements[-1], ast.Return):
-        raise Refused("does not return at its end only")
+        raise Refused("returns before its end")
     written = {id(piece) for part in body.parts() if isinstance(part, ast.JoinedStr) for piece in part.values}
     for part in body.parts():
         if not (_is_known(part) or (isinstance(part, ast.Constant) and id(part) in written)):
@@ -73,7 +73,7 @@ def _text(part: ast.AST) -> str:
 
 
 def mask_of(value: Value) -> Column:
-    """For which records a filter's result is true."""
+    """Return for which records a filter's result is true."""
     if isinstance(value, Ints | Floats):
         return np.not_equal(value.column, 0)
     if isinstance(value, Mask):
@@ -82,7 +82,7 @@ def mask_of(value: Value) -> Column:
 
 
 class _This:
-    """What a method calls ``self``: whatever its class, nothing is known of it but its attributes."""
+    """Stand for ``self`` of a method: whatever its class, only its attributes are known."""
 
     __slots__ = ("object",)
 
@@ -91,8 +91,8 @@ class _This:
 
 
 class _Walk:
-    """``names``: the function's parameters and variables. Of what it sees besides, in its closure, its module and its object,
-    only plain numbers are values."""
+    """Walk a function. ``names``: the function's parameters and variables. Of everything else it sees, in its closure,
+    its module and its object, only plain numbers are values."""
 
     def __init__(
         self, names: dict[str, Value], body: Body, closure: dict[str, CellType], outer: dict[str, object]
@@ -118,7 +118,7 @@ class _Walk:
         return _plain_number(self._outer.get(node.id))
 
     def attribute(self, node: ast.Attribute) -> Value:
-        """``self.factor``: a number in the function object itself, which no method or property hides."""
+        """Return ``self.factor``: a number in the function object itself, which no method or property hides."""
         value = self.value(node.value)
         if not isinstance(value, _This):
             raise Inexact
@@ -152,7 +152,7 @@ class _Walk:
         return text_of([self._piece(piece) for piece in node.values])
 
     def _piece(self, node: ast.expr) -> str | Hole:
-        """Of an f-string: what is written, or a value and its format."""
+        """Return a piece of an f-string: its literal text, or a value and its format."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return node.value
         if not isinstance(node, ast.FormattedValue) or node.conversion != -1:
@@ -180,7 +180,7 @@ class _Walk:
     def logic(self, node: ast.BoolOp) -> Value:
         values = list(map(self.value, node.values))
         if not all(isinstance(value, Mask) for value in values):
-            raise Inexact  # of ints it gives one of the ints
+            raise Inexact  # for ints the result is one of the ints
         operate = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
         return Mask(reduce(operate, [value.column for value in values]))
 
@@ -211,7 +211,7 @@ _CALLS: dict[str, Callable[[Value], Value]] = {"int": _int_of, "str": lambda val
 
 
 def _format(node: ast.expr) -> str:
-    """A format that stands there as it is."""
+    """Return a format that is a literal."""
     pieces = node.values if isinstance(node, ast.JoinedStr) else []
     if not all(isinstance(piece, ast.Constant) for piece in pieces):
         raise Inexact
@@ -259,7 +259,8 @@ def _operate(operator: type[ast.operator], left: Value, right: Value) -> Value:
 
 
 def _operate_floats(operator: type[ast.operator], left: Number, right: Number) -> float | Floats:
-    """Of ``int / int`` the operands, as of ``int + float`` the int, become doubles: exactly, or as Python rounds them."""
+    """Operate on floats. The operands of ``int / int``, and the int of ``int + float``, become doubles: exactly, or as
+    Python rounds them."""
     rule = _FLOAT_OPERATORS.get(operator)
     if rule is None:
         raise Inexact
@@ -300,7 +301,7 @@ def _operand(value: int | Ints) -> Any:
 
 
 def _corners(operate: Callable[[int, int], int]) -> Callable[[_Bounds, _Bounds], _Bounds]:
-    """Bounds of an operation that is monotonous in each operand: the extremes are among the corners."""
+    """Return bounds of an operation that is monotonous in each operand: the extremes are among the corners."""
 
     def bounds(a: _Bounds, b: _Bounds) -> _Bounds:
         results = [operate(x, y) for x in a for y in b]
@@ -316,7 +317,7 @@ def _divided(a: _Bounds, b: _Bounds) -> _Bounds:
 
 
 def _remainder(a: _Bounds, b: _Bounds) -> _Bounds:
-    """Of the divisor's sign, as Python and numpy have it."""
+    """Return bounds with the divisor's sign, as in Python and numpy."""
     if b[0] <= 0 <= b[1] or a[0] == LOWEST:
         raise Inexact
     return (0, b[1] - 1) if b[0] > 0 else (b[0] + 1, 0)
@@ -354,7 +355,7 @@ def _compare(operator: type[ast.cmpop], left: Value, right: Value) -> Column:
     if rule is None or not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
         raise Inexact
     if isinstance(left, int | float) and isinstance(right, int | float):
-        raise Inexact  # not a column; nobody writes this
+        raise Inexact  # not a column; no one writes this
     if isinstance(left, _REALS) or isinstance(right, _REALS):
         mask: Column = rule(_double(left, True), _double(right, True))
         return mask

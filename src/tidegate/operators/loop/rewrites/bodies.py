@@ -1,7 +1,7 @@
-"""The syntax trees of the user's functions, which rewrites work on.
+"""Find the syntax trees of the user's functions, for the rewrites.
 
-The driver looks up the source of every function of the program. A tree is used only if it compiles to exactly the function's
-code: an edited file, a rewritten assert or a decorator that hides another function shows there.
+The driver looks up the source of every function of the program. A tree is used only if it compiles to exactly the
+function's code: this detects an edited file, a rewritten assert or a decorator that hides another function.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _Definition = ast.Lambda | ast.FunctionDef
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """The statements of a function without its docstring.
+    """Hold the statements of a function without its docstring.
 
-    ``variables``: its own names in the order of its frame, ``assigned``: those it sets, ``free``: of its closure, ``outer``:
-    globals and builtins. ``early``: there is a ``return`` before the last statement. ``generator``: it yields. ``optimized``: the
-    optimization level it was compiled with, where that makes a difference (asserts), else None.
+    ``variables``: its own names in the order of its frame. ``assigned``: the names it sets. ``free``: names of its
+    closure. ``outer``: globals and builtins. ``early``: there is a ``return`` before the last statement. ``generator``:
+    it yields. ``optimized``: the optimization level it was compiled with, where that makes a difference (asserts),
+    otherwise None.
     """
 
     parameters: tuple[str, ...]
@@ -44,16 +45,16 @@ class Body:
     function: str
 
     def place(self, statement: ast.AST) -> str:
-        """Where the user has written it."""
+        """Return where the user has written the statement."""
         return f"{self.file}:{getattr(statement, 'lineno', '?')} in {self.function}"
 
     def parts(self) -> Iterator[ast.AST]:
-        """Every node of the tree."""
+        """Yield every node of the tree."""
         return (part for statement in self.statements for part in ast.walk(statement))
 
 
 def body_of(function: UserFunction) -> Body:
-    """The body of a function or bound method. Raises Refused."""
+    """Return the body of a function or bound method. Raise Refused."""
     found = function_id(function)
     if found is None:
         plain = getattr(function, "__func__", function)
@@ -66,7 +67,8 @@ def body_of(function: UserFunction) -> Body:
 
 @lru_cache(maxsize=1024)
 def _body(code: CodeType, file_name: str) -> Body | str:
-    """The body, or why there is none. ``file_name`` is the code's own: two codes of different files may be equal."""
+    """Return the body, or why there is none. ``file_name`` is the code's own: two codes of different files may be
+    equal."""
     if code.co_kwonlyargcount or code.co_posonlyargcount or code.co_flags & _STARRED_PARAMETERS:
         return "has parameters that are not plain"
     try:
@@ -81,13 +83,14 @@ def _body(code: CodeType, file_name: str) -> Body | str:
 
 
 def changed_elsewhere(file_name: str) -> set[str]:
-    """Names of closure variables that some function of the file may change."""
+    """Return the names of closure variables that some function of the file may change."""
     return _parsed(file_name).nonlocals
 
 
 @dataclass(frozen=True)
 class _File:
-    """``definitions``: functions by their first line. ``nonlocals``: closure variables that some function may change."""
+    """Hold a source file. ``definitions``: functions by their first line. ``nonlocals``: closure variables that some
+    function may change."""
 
     definitions: dict[int, list[_Definition]]
     nonlocals: set[str]
@@ -113,15 +116,15 @@ _COMPARED = ("co_code", "co_exceptiontable", "co_names", "co_varnames", "co_free
 
 
 def _compiles_to(node: _Definition, code: CodeType, imports: list[ast.stmt]) -> bool:
-    """An edited file, a rewritten assert or a mangled name shows here. ``imports``: calls of functions in modules that the file
-    imports are compiled in a way of their own."""
+    """Tell whether the definition compiles to the code: this detects an edited file, a rewritten assert or a mangled
+    name. ``imports``: calls of functions in modules that the file imports are compiled in their own way."""
     parameters = ", ".join(arg.arg for arg in node.args.args)
     inner = f"lambda {parameters}: 0" if isinstance(node, ast.Lambda) else f"def {node.name}({parameters}): pass"
     module = ast.parse(f"def outer({', '.join(code.co_freevars)}):\n    {inner}")
     [statement] = module.body[0].body  # type: ignore[attr-defined]
     made = statement.value if isinstance(node, ast.Lambda) else statement
     made.body = node.body
-    ast.copy_location(made, node)  # from 3.12 on, lines that differ show in the code
+    ast.copy_location(made, node)  # from 3.12 on, different lines show in the code
     module.body[:0] = [s for s in imports if not (isinstance(s, ast.ImportFrom) and s.module == "__future__")]
     [outer] = _inner_codes(compile(module, "<check>", "exec", dont_inherit=True))
     candidates = _inner_codes(outer)
@@ -186,14 +189,14 @@ def _names_in(node: ast.AST) -> Iterator[str]:
 
 
 def comprehended(node: ast.AST) -> Iterator[str]:
-    """The variables of a comprehension, which are its own."""
+    """Yield the variables of a comprehension, which are its own."""
     if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
         for part in node.generators:
             yield from _names_in(part.target)
 
 
 def _set_outside(statements: Sequence[ast.AST]) -> Iterator[str]:
-    """The names set by the function itself, not by its comprehensions."""
+    """Yield the names set by the function itself, not by its comprehensions."""
     waiting: list[ast.AST] = list(statements)
     while waiting:
         node = waiting.pop()
@@ -205,7 +208,7 @@ def _set_outside(statements: Sequence[ast.AST]) -> Iterator[str]:
 
 
 def used_outside(nodes: Iterable[ast.AST], own: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The names that stand where they are not a variable of a comprehension around."""
+    """Yield the names that are used where they are not a variable of a surrounding comprehension."""
     for node in nodes:
         if isinstance(node, ast.Name):
             yield from {node.id} - own
@@ -222,13 +225,13 @@ def used_outside(nodes: Iterable[ast.AST], own: frozenset[str] = frozenset()) ->
 
 
 def own_attribute(node: ast.AST | None, this: str) -> str | None:
-    """The name of an attribute of ``self``, if the expression is one."""
+    """Return the name of an attribute of ``self``, if the expression is one."""
     ok = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == this
     return node.attr if ok else None  # type: ignore[union-attr]
 
 
 def constant_index(index: ast.expr) -> int | None:
-    """The number, if the expression is one: ``-1`` is an operator and a number."""
+    """Return the number, if the expression is one: ``-1`` is an operator and a number."""
     sign = 1
     if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
         index, sign = index.operand, -1

@@ -1,13 +1,14 @@
-"""What an inlined body may call: only what is known not to look at its caller.
+"""Decide what an inlined body may call: only functions that are known not to look at their caller.
 
-In the loop a body has no frame of its own, so whatever looks at the frame that called it sees the loop: a logger finds the wrong
-file and line, a debugger stops in the wrong place, ``warnings`` and ``inspect`` tell another story. It cannot be known of a
-function by its name or its module's name. So there is a list of what is allowed: functions and types of Python's own that do not
-look, methods of its types, our states and contexts. A function or method of the user's is called by a body that is called.
+In the loop a body has no frame of its own, so a callee that looks at its caller's frame sees the loop: a logger finds
+the wrong file and line, a debugger stops in the wrong place, ``warnings`` and ``inspect`` report something else.
+Neither the name of a function nor the name of its module tells whether the function looks. So there is a list of what
+is allowed: functions and types of Python's own that do not look, methods of its types, Tidegate's states and contexts.
+A body that calls a user's function or method is not inlined.
 
-Accepted without a look: operators, attributes, iteration and ``with`` on objects of unknown class. A class whose ``__add__``
-or property looks at the frames of its callers is not worth refusing every ``a + b``. And a method of an object of unknown class
-goes by its name: ``x.append(y)`` is taken for that of a list.
+Accepted without a check: operators, attributes, iteration and ``with`` on objects of unknown class. A class whose
+``__add__`` or property looks at the frames of its callers is not worth refusing every ``a + b``. And a method of an
+object of unknown class is judged by its name: ``x.append(y)`` is taken for the method of a list.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _MODULES = (
     *(math, operator, os.path, random, re, statistics, string, struct, time, unicodedata, uuid, zlib),
 )
 _DEPRECATED = ("utcnow", "utcfromtimestamp")
-"""They warn, and a warning names the file and line of the caller."""
+"""Names that warn: a warning names the file and line of the caller."""
 _TYPES = (
     *(str, bytes, bytearray, int, float, complex, bool, list, tuple, dict, set, frozenset, range, re.Pattern, re.Match),
     *(datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone, decimal.Decimal),
@@ -79,7 +80,7 @@ _OURS = {
 _METHODS = {name for kind in (*_TYPES, Row) for name in dir(kind) if not name.startswith("_")} | _OURS
 _METHODS -= set(_DEPRECATED)
 _READABLE = {"__class__", "__name__", "__qualname__", "__module__", "__doc__"}
-"""Attributes with underscores that say nothing of frames."""
+"""Attributes with underscores that reveal nothing about frames."""
 _MISSING = object()
 
 
@@ -98,8 +99,8 @@ _ALLOWED: set[object] = {
 
 
 class _Use(NamedTuple):
-    """A name with the attributes behind it, as the body uses them: ``math.floor`` is ``("math", ("floor",))``.
-    ``called``: it is called; ``asked``: it stands where of a class only the identity counts."""
+    """Hold a name with the attributes after it, as the body uses them: ``math.floor`` is ``("math", ("floor",))``.
+    ``called``: it is called; ``asked``: it is used where only the identity of a class counts."""
 
     root: str
     attributes: tuple[str, ...]
@@ -111,8 +112,9 @@ class _Use(NamedTuple):
 
 
 def check(body: Body, function: UserFunction, *, opened: bool) -> list[Callable[[], bool]]:
-    """Raises Refused if the body calls something that is not allowed. Returns what it relies on: checks that fail when a name
-    comes to stand for another object. ``opened``: the function object has what its ``open`` gives it."""
+    """Raise Refused if the body calls something that is not allowed. Return the checks that the body relies on: a check
+    fails when a name stands for another object. ``opened``: the function object has the attributes that its ``open``
+    sets."""
     names = _Names(body, function, opened)
     for use in _uses(body.statements):
         names.check(use)
@@ -120,7 +122,7 @@ def check(body: Body, function: UserFunction, *, opened: bool) -> list[Callable[
 
 
 class _Names:
-    """What the names of a body stand for."""
+    """Find what the names of a body stand for."""
 
     def __init__(self, body: Body, function: UserFunction, opened: bool) -> None:
         plain: Any = getattr(function, "__func__", function)
@@ -145,14 +147,14 @@ class _Names:
             self._check_known(use)
 
     def _check_unknown(self, use: _Use, attributes: tuple[str, ...]) -> None:
-        """A variable, or what an expression gives: methods go by their name."""
+        """Check a variable, or the result of an expression: methods are judged by their name."""
         if use.called and not attributes:
-            raise Refused(f"calls the variable {use.root}" if use.root else "calls what an expression gives")
+            raise Refused(f"calls the variable {use.root}" if use.root else "calls the result of an expression")
         if use.called and attributes[-1] not in _METHODS:
             raise Refused(f"calls {use}" if use.root else f"calls a method {attributes[-1]}")
 
     def _check_known(self, use: _Use) -> None:
-        """A global, a builtin, or a variable of the closure."""
+        """Check a global, a builtin, or a variable of the closure."""
         value = self._find(use.root)
         if value is _MISSING:
             if use.called:
@@ -182,17 +184,17 @@ class _Names:
     def _check_self(self, use: _Use) -> None:
         if not use.attributes:
             if use.called or callable(self._this):
-                raise Refused(f"calls or hands on {use.root}")
+                raise Refused(f"calls or passes on {use.root}")
             return
         first, rest = use.attributes[0], use.attributes[1:]
         value = getattr(type(self._this), first, _MISSING)
         if isinstance(value, property) or hasattr(value, "__set__"):
-            value = _MISSING  # whatever it gives
+            value = _MISSING  # whatever it returns
         elif self._opened and first in getattr(self._this, "__dict__", {}):
             value = vars(self._this)[first]
             self.relied.append(lambda: type(getattr(self._this, first, None)) is type(value))
         elif not callable(value):
-            value = _MISSING  # open() may put another in its place
+            value = _MISSING  # open() may replace it
         if value is not _MISSING:
             self._check_value(use, value, rest)
         elif not rest and use.called:
@@ -225,7 +227,7 @@ class _Names:
 
 def _allow(use: _Use, value: object) -> None:
     if not _is_allowed(value):
-        what = use if use.called else f"or hands on {use}"
+        what = use if use.called else f"or passes on {use}"
         raise Refused(f"calls {what}")
 
 
@@ -243,7 +245,7 @@ def _is_allowed(value: UserValue) -> bool:
 
 
 def _is_made_by_python(kind: type) -> bool:
-    """Whether making an instance runs no function of the user's: exceptions and the like."""
+    """Tell whether making an instance runs no user's function: exceptions and the like."""
     makers = (kind.__init__, kind.__new__)  # type: ignore[misc]
     return type(kind) is type and not any(isinstance(maker, types.FunctionType) for maker in makers)
 

@@ -1,8 +1,9 @@
-"""The part of a chain that is plain arithmetic, done to whole batches (``arithmetic.py``) before any loop.
+"""Process the part of a chain that is plain arithmetic on whole batches (``arithmetic.py``), before any loop.
 
-From its entry on the path follows maps and filters that are arithmetic and have one reader, and ends in a keyed edge: the
-records leave as columns without ever having been Python objects. Where a function on the way is more than arithmetic there is no
-path. So nothing runs in between that could change what a function on it reads (globals, attributes), or that wants a current key.
+From its entry the path follows maps and filters that are arithmetic and have one reader, and ends in a keyed edge: the
+records leave as columns without ever having been Python objects. Where a function on the way is more than arithmetic
+there is no path. So nothing runs in between that could change what a function on the path reads (globals, attributes),
+or that needs a current key.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from tidegate.operators.loop.rewrites.fields import Field, Inexact, Ints, Value,
 from tidegate.operators.loop.rewrites.rewrite import Bindings, OfColumn, Place, Prepared, Refused, Rewrite, WholeBatch
 
 LEAST = 64
-"""Records of a batch that is worth the calls. A trickle goes through the loop."""
+"""The least number of records in a batch that is worth the calls. Smaller batches go through the loop."""
 _PATIENCE = 16
-"""Batches in a row that turned out not to be for columns, after which none is tried."""
+"""The number of consecutive batches that could not be evaluated on columns, after which no batch is tried."""
 
 
 class Columns(Rewrite):
-    """``prepare`` gives the bodies of functions that are arithmetic."""
+    """Evaluate functions on columns. ``prepare`` returns the bodies of functions that are arithmetic."""
 
     name = "on columns"
 
@@ -63,7 +64,7 @@ class Columns(Rewrite):
 
 
 class _OnDriver:
-    """Functions as they are on the driver; enough to look where a path leads."""
+    """Show functions as they are on the driver; enough to find out where a path leads."""
 
     def __init__(self, chain: Chain) -> None:
         self._specs = {operator.id: operator.spec for operator in chain.operators}
@@ -76,7 +77,7 @@ class _OnDriver:
 
 
 def _entries(chain: Chain) -> Iterator[tuple[ChainNode, bool]]:
-    """Where batches enter: nodes, and whether before or behind them."""
+    """Yield where batches enter: nodes, and whether before or after them."""
     head = chain.head
     if head.operator.keyed is None:
         yield head, head.operator.spec.role is not Role.SOURCE
@@ -93,7 +94,7 @@ class _Step(NamedTuple):
 
 
 class BatchPath:
-    """The path behind ``node``, or from it on if ``into``. ``useful``: there is one."""
+    """Find the path after ``node``, or from the node on if ``into``. ``useful``: there is a path."""
 
     def __init__(self, node: ChainNode, bindings: Bindings, bodies: Prepared, *, into: bool) -> None:
         self._bindings, self._bodies = bindings, bodies
@@ -113,7 +114,7 @@ class BatchPath:
             node = _only_child(node)
 
     def _keyed_edge(self, node: ChainNode) -> Edge | None:
-        """The edge behind the node, if nobody else reads it and its key is arithmetic."""
+        """Return the edge after the node, if the node has no other reader and the edge's key is arithmetic."""
         if node.children or len(node.edges) != 1:
             return None
         [edge] = node.edges
@@ -128,7 +129,7 @@ class BatchPath:
         return any(step.node is place.node for step in self._steps)
 
     def run(self, batch: Batch) -> bool:
-        """Process the batch. False: nothing has happened."""
+        """Process the batch. Return False if nothing was processed."""
         if len(batch) < LEAST or self._failures > _PATIENCE:
             return False
         try:
@@ -166,11 +167,11 @@ class BatchPath:
             try:
                 output.extend(batch, _column(key, count))
             except TidegateError:
-                raise Inexact from None  # a key not of its declared type: the loop will find the record
+                raise Inexact from None  # a key that is not of its declared type: the loop will find the record
 
 
 class _OneColumn:
-    """The ints that a function gives for a batch."""
+    """Return the ints that a function gives for a batch."""
 
     def __init__(self, function: UserFunction, body: Body) -> None:
         self._function, self._body = function, body

@@ -1,7 +1,7 @@
-"""Which functions of a job are called, and which are rewritten, and why not: as far as the driver can tell.
+"""Explain which functions of a job are called, which are rewritten, and why not: as far as the driver can tell.
 
-In the worker a function may still be called where the driver expected a rewrite: a batch that is not for columns, a loop that would
-become too long, a debugger. Never the other way round.
+In the worker a function may still be called where the driver expected a rewrite: a batch that is not for columns, a
+loop that would become too long, a debugger. The reverse never happens.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ CALLED = "called"
 
 
 class Explained(NamedTuple):
-    """``how``: ``called``, or the name of the rewrite that takes the function. ``reason``: why others do not; empty if none did
-    refuse it."""
+    """Hold the explanation of a function. ``how``: ``called``, or the name of the rewrite that takes the function.
+    ``reason``: why other rewrites do not; empty if none refused it."""
 
     operator: str
     function: str
@@ -32,7 +32,7 @@ class Explained(NamedTuple):
 
 
 def explain_functions(graph: JobGraph) -> list[Explained]:
-    """Every function that is due for every record: of operators, and of the partitioning behind them."""
+    """Explain every function that is due for every record: of operators, and of the partitioning after them."""
     return [explained for chain in graph.chains for explained in _explain_chain(chain)]
 
 
@@ -43,7 +43,7 @@ def log_functions(graph: JobGraph) -> None:
 
 
 def places_of(chain: Chain) -> Iterator[Place]:
-    """Where the loops of a chain are due to call a function of the user's for every record."""
+    """Yield the places where the loops of a chain are due to call a user's function for every record."""
     for node in chain.head.walk():
         yield from (Place(node, None, function) for function in node.operator.spec.callables)
         for edge in node.edges:
@@ -52,7 +52,7 @@ def places_of(chain: Chain) -> Iterator[Place]:
 
 
 def assigners_of(chain: Chain) -> Iterator[UserFunction]:
-    """What gives records their timestamps; the operator calls it, for a batch at a time."""
+    """Yield the functions that give records their timestamps; the operator calls them, for a batch at a time."""
     for node in chain.head.walk():
         assigner = node.operator.spec.timestamp_assigner
         if assigner is not None:

@@ -1,4 +1,4 @@
-"""Columns as the walk over a function takes them (``arithmetic.py``): what the values are, and bounds of ints."""
+"""Define columns for the walk over a function (``arithmetic.py``): the types of the values, and bounds of ints."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tidegate.operators.contracts.batch import BOOL, FLOAT, INT, Column, Int64s
 
 
 class Inexact(Exception):
-    """This batch, or this function, is not for columns."""
+    """Report that this batch, or this function, cannot be evaluated on columns."""
 
 
 class Field:
-    """A column as the walk takes it."""
+    """A column in the form that the walk uses."""
 
     __slots__ = ("column",)
 
@@ -26,7 +26,7 @@ class Field:
 
 
 class Ints(Field):
-    """A column of ints and bounds of what is in it."""
+    """A column of ints, with bounds of its values."""
 
     __slots__ = ("high", "low")
 
@@ -64,7 +64,7 @@ Value = Any
 
 
 def field_of(column: Column) -> Field:
-    """A column of a batch as the walk takes it."""
+    """Return a column of a batch in the form that the walk uses."""
     kind = column.dtype.kind
     if kind == INT:
         return Ints.of(column.astype(np.int64, copy=False))

@@ -1,6 +1,7 @@
-"""The rewrite that writes a function's body (``bodies.py``) into the loop instead of calling it.
+"""Write a function's body (``bodies.py``) into the loop instead of a call.
 
-A value state of the current key is then an entry of a dict, and a field of a record that comes as columns is a variable.
+A value state of the current key is then an entry of a dict, and a field of a record that comes as columns is a
+variable.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from tidegate.operators.loop.rewrites.rewrite import Call, Emit, LoopText, Refus
 from tidegate.state.keyed import ImmutableValueState
 
 _LONGEST = 400
-"""Lines behind which generators are called: a chain of generators with two yields each would double with every one."""
+"""The number of lines after which generators are called: a chain of generators with two yields each would double with
+every one."""
 
 Line = Callable[[int, str, ast.AST], None]
 """Depth, text, the user's statement it comes from."""
 
 
 class Inline(Rewrite):
-    """``prepare`` gives the function's body."""
+    """Inline functions. ``prepare`` returns the function's body."""
 
     name = "inlined"
 
@@ -79,7 +81,7 @@ def _means_the_same(text: LoopText, call: Call, body: Body) -> bool:
     if len(body.parameters) != len(call.arguments) + (plain is not call.function) or _has_empty_cell(plain):
         return False
     if body.optimized not in (None, sys.flags.optimize):
-        return False  # the loop would be compiled with asserts, or without, other than the function was
+        return False  # the loop would be compiled with asserts, or without, unlike the function
     try:
         relied = callees.check(body, call.function, opened=True)
     except Refused:
@@ -89,19 +91,20 @@ def _means_the_same(text: LoopText, call: Call, body: Body) -> bool:
         if text.scope is None:
             text.scope = scope
         elif scope is not text.scope and not all(map(_is_builtin, body.outer, repeat(scope), repeat(text.scope))):
-            return False  # two modules in one loop, and it has only one place to look names up
+            return False  # two modules in one loop, which has only one place to look names up
     for check in relied:
         text.holds_while(check)
     return True
 
 
 def _is_builtin(name: str, *scopes: dict[str, object]) -> bool:
-    """In every module. A name that is not there yet may come while the job runs."""
+    """Tell whether the name is a builtin in every module. A name that is not there yet may appear while the job
+    runs."""
     return not any(name in scope for scope in scopes) and hasattr(builtins, name)
 
 
 def _has_empty_cell(function: FunctionType) -> bool:
-    """Whether a closure variable has no value yet: reading it is the user's error, at the record that does."""
+    """Tell whether a closure variable has no value yet: reading it is the user's error, at the record that reads it."""
     try:
         for cell in function.__closure__ or ():
             _ = cell.cell_contents
@@ -155,8 +158,8 @@ def _write(
 
 
 def _cells(text: LoopText, call: Call, body: Body) -> dict[str, tuple[str, ...]]:
-    """The value states among the attributes of the function object whose values per key can be had as dicts, and which of
-    their dicts an update has to fill. Keys that come as a column, and are all written, are noted as a column."""
+    """Return the value states among the attributes of the function object whose values per key are available as dicts,
+    and the dicts that an update has to fill. Keys that come as a column, and are all written, are noted as a column."""
     this, certain, label = call.function.__self__, certain_updates(body), call.label  # type: ignore[attr-defined]
     found: dict[str, tuple[str, ...]] = {}
     for name in sorted(state_attributes(body)):
@@ -172,7 +175,7 @@ def _cells(text: LoopText, call: Call, body: Body) -> dict[str, tuple[str, ...]]
 
 
 class _Held:
-    """Whether a state that was inlined is still what the function's attribute holds."""
+    """Check whether an inlined state is still the value of the function's attribute."""
 
     def __init__(self, this: Any, name: str, state: Any) -> None:
         self._this, self._name, self._state = this, name, state
@@ -182,12 +185,13 @@ class _Held:
 
 
 class Inliner:
-    """``names``: the body's names -> names in the loop. ``cells``: attribute of ``self`` -> the dicts of a value state that hold
-    its value per key (state/keyed.py): the first is read, all are written. ``fields``: a parameter that is a tuple -> the variables
-    that its fields have in the loop.
-    Afterwards ``used_fields`` has those of them that were used.
+    """Write the statements of a body. ``names``: the body's names -> names in the loop. ``cells``: attribute of
+    ``self`` -> the dicts of a value state that hold its value per key (state/keyed.py): the first is read, all are
+    written. ``fields``: a parameter that is a tuple -> the variables of its fields in the loop. Afterwards
+    ``used_fields`` has the fields that were used.
 
-    ``returned(text, depth, statement)`` and ``yielded`` write what happens with a value; a text None stands for a bare return.
+    ``returned(text, depth, statement)`` and ``yielded`` write what happens with a value; a text None stands for a bare
+    return.
     """
 
     def __init__(
@@ -252,8 +256,8 @@ class Inliner:
 
 
 class _Rename(ast.NodeVisitor):
-    """Names of the body become names of the loop; reads and writes of a value state become accesses of its dict. The result is a
-    tree of its own."""
+    """Rename names of the body to names of the loop; turn reads and writes of a value state into accesses of its dict.
+    The result is a new tree."""
 
     def __init__(
         self, names: Mapping[str, str], cells: Mapping[str, tuple[str, ...]], this: str, fields: Mapping[str, list[str]]
@@ -292,7 +296,7 @@ class _Rename(ast.NodeVisitor):
         return ast.Assign([_entry(cell, ast.Store()) for cell in cells], self.visit(node.value.args[0]))
 
     def _dicts(self, node: ast.AST, method: str, arguments: int) -> tuple[str, ...] | None:
-        """The dicts behind ``self.<state>.<method>(...)``, if they are known."""
+        """Return the dicts of ``self.<state>.<method>(...)``, if they are known."""
         if not isinstance(node, ast.Call) or node.keywords or len(node.args) != arguments:
             return None
         if any(isinstance(argument, ast.Starred) for argument in node.args):
@@ -311,8 +315,8 @@ def _is_read(node: ast.Subscript) -> bool:
 
 
 def state_attributes(body: Body) -> set[str]:
-    """The attributes of ``self`` whose ``value()`` or ``update(x)`` the body calls. None at all if something it does could set an
-    attribute of ``self``: another object might stand behind the name at the next record."""
+    """Return the attributes of ``self`` whose ``value()`` or ``update(x)`` the body calls. Empty if anything in the
+    body could set an attribute of ``self``: the name might stand for another object at the next record."""
     if not body.parameters or body.parameters[0] in body.assigned:
         return set()
     this, found = body.parameters[0], set()
@@ -324,7 +328,7 @@ def state_attributes(body: Body) -> set[str]:
     for part in every:
         if isinstance(part, ast.Call):
             if own_attribute(part.func, this) is not None:
-                return set()  # a method of the user's
+                return set()  # a user's method
             if isinstance(part.func, ast.Attribute) and part.func.attr in ("value", "update"):
                 attribute = own_attribute(part.func.value, this)
                 found |= {attribute} if attribute else set()
@@ -332,8 +336,8 @@ def state_attributes(body: Body) -> set[str]:
 
 
 def certain_updates(body: Body) -> set[str]:
-    """The attributes of ``self`` that are updated for every record, unless it fails: ``self.state.update(x)`` stands among the
-    statements of the body itself, and nothing leaves before it."""
+    """Return the attributes of ``self`` that are updated for every record, unless it fails: ``self.state.update(x)`` is
+    among the statements of the body itself, and nothing leaves the body before it."""
     if body.early or not body.parameters:
         return set()
     calls = [s.value for s in body.statements if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)]

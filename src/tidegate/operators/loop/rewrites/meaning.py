@@ -1,8 +1,8 @@
-"""Whether the statements of a function mean the same inside the generated loop as in a frame of their own.
+"""Check whether the statements of a function mean the same inside the generated loop as in a frame of their own.
 
-A call of a small Python function costs more than its work, a generator twice that; so the body stands in the loop where nothing
-in it depends on having a frame of its own. What is not certain is refused, with a reason: it is called as ever, which costs speed,
-never a result. Which functions a body may call itself: ``callees.py``.
+A call of a small Python function costs more than its work, a generator twice that. So the body is written into the loop
+where nothing in it depends on a frame of its own. A body that is not certain is refused, with a reason: the function is
+then called, which costs speed, never a result. ``callees.py`` decides which functions a body may call itself.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from tidegate.operators.loop.rewrites.bodies import Body, changed_elsewhere, com
 from tidegate.operators.loop.rewrites.rewrite import Refused
 
 RESERVED = "tg_"
-"""How the names of the generated code begin, and no name of an inlined body."""
+"""The prefix of all names of the generated code; no name of an inlined body has it."""
 _MOST_NODES, _MOST_YIELDS, _MOST_BLOCKS = 300, 3, 6
-"""The code behind a yield is repeated at every yield; and Python allows 20 blocks inside each other, of a loop and its bodies."""
+"""The code after a yield is repeated at every yield; and Python allows 20 nested blocks, of a loop and its bodies."""
 _FORBIDDEN = {
     ast.Lambda: "makes a lambda",
     ast.GeneratorExp: "makes a generator",
     ast.NamedExpr: "sets a variable inside an expression",
     ast.Await: "awaits",
 }
-"""They outlive the record with the variables they see, or bind names in the middle of an expression."""
+"""These expressions outlive the record with the variables they see, or bind names in the middle of an expression."""
 
 
 def check(body: Body) -> None:
-    """Raises Refused."""
+    """Raise Refused unless the body may be inlined."""
     reason = _reason(body)
     if reason is not None:
         raise Refused(reason)
@@ -36,7 +36,7 @@ def check(body: Body) -> None:
 
 @lru_cache(maxsize=1024)
 def _reason(body: Body) -> str | None:
-    """Why it is refused. Found once for a body: every attempt of a job asks again."""
+    """Return why the body is refused. Found once for a body: every attempt of a job asks again."""
     try:
         _check(body)
     except Refused as refused:
@@ -67,7 +67,7 @@ def _check(body: Body) -> None:
 
 
 def _blocks(statements: Iterable[ast.AST]) -> int:
-    """How many blocks of the interpreter the statements nest."""
+    """Return how many blocks of the interpreter the statements nest."""
     most = 0
     for node in statements:
         own = 3 if isinstance(node, ast.Try) else isinstance(node, ast.For | ast.While | ast.With)
@@ -88,10 +88,10 @@ def _check_parts(every: list[ast.AST], names: set[str]) -> None:
 
 
 def _check_text(statements: list[ast.stmt]) -> None:
-    """The body goes into the loop as text, which must read as the same tree."""
+    """Check that the text of the body parses to the same tree: the body goes into the loop as text."""
     for statement in statements:
         if ast.dump(ast.parse(f"def f():\n {_indented(statement)}").body[0].body[0]) != ast.dump(statement):  # type: ignore[attr-defined]
-            raise Refused("has a text that does not read as the same tree")
+            raise Refused("has a text that does not parse to the same tree")
 
 
 def _indented(statement: ast.stmt) -> str:
@@ -99,16 +99,16 @@ def _indented(statement: ast.stmt) -> str:
 
 
 class _Flow:
-    """Walks a body in its order. A variable may be read only where it has certainly been set for this record: in a frame of its
-    own such a read raises, in the loop it would find the value of the record before."""
+    """Walk a body in its order. A variable may be read only where it has certainly been set for this record. In a frame
+    of its own such a read raises; in the loop it would find the value of the previous record."""
 
     def __init__(self, variables: frozenset[str], generator: bool) -> None:
         self._variables, self.generator = variables, generator
         self.yields = 0
 
     def block(self, statements: list[ast.stmt], known: set[str], loops: int, guarded: bool) -> set[str]:
-        """Returns the variables known behind the statements. ``guarded``: inside try or with, which would catch errors of the
-        operators behind a yield."""
+        """Return the variables known after the statements. ``guarded``: inside try or with, which would catch errors of
+        the operators after a yield."""
         known = set(known)
         for statement in statements:
             step = getattr(self, f"_{type(statement).__name__.lower()}", None)
@@ -127,7 +127,7 @@ class _Flow:
                 raise Refused(f"reads a variable that may be unset: {part.id}")
 
     def _sets(self, target: ast.AST, known: set[str]) -> None:
-        self._reads(target, known)  # of objects whose fields and items are set
+        self._reads(target, known)  # objects whose fields and items are set
         known.update(
             part.id for part in ast.walk(target) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
         )
@@ -172,7 +172,7 @@ class _Flow:
 
     def _return(self, statement: ast.Return, known: set[str], loops: int, guarded: bool) -> None:
         if loops or (self.generator and statement.value is not None):
-            # becomes a break, which would end the loop around it only
+            # it becomes a break, which would end only the loop around it
             raise Refused("returns from inside a loop" if loops else "returns a value and yields")
         self._reads(statement.value, known)
 
@@ -206,7 +206,7 @@ class _Flow:
         known |= self._common(ways) | last
 
     def _with(self, statement: ast.With, known: set[str], loops: int, guarded: bool) -> None:
-        inside = set(known)  # behind it nothing more is known: a context manager may leave it at any point
+        inside = set(known)  # nothing more is known after it: a context manager may leave it at any point
         for item in statement.items:
             self._reads(item.context_expr, inside)
             if item.optional_vars is not None:
@@ -215,7 +215,7 @@ class _Flow:
 
     @staticmethod
     def _common(ways: list[tuple[list[ast.stmt], set[str]]]) -> set[str]:
-        """What is known behind a fork: on every way that comes out of it."""
+        """Return what is known after a fork: the variables that are known on every way out of it."""
         going_on = [known for block, known in ways if not (block and isinstance(block[-1], _LEAVING))]
         return set.intersection(*going_on) if going_on else set()
 

@@ -1,9 +1,10 @@
-"""Which variables of an inlined body have to be let go behind it.
+"""Find the variables of an inlined body that have to be released after it.
 
-A function's variables die with its frame, those of a loop live until the next record sets them. Where the last reference to an
-object dies can be seen: a file is closed, a lock given back, ``__del__`` or a weak reference's callback runs. So the loop
-sets the variables of a body to None behind it, in the order in which a frame lets go of them. Not those that are certain to hold
-numbers, texts or containers of them only: nobody sees when these go, and a store for each record is not free.
+A function's variables die with its frame; variables of a loop live until the next record sets them. The point where the
+last reference to an object dies can be observed: a file is closed, a lock released, ``__del__`` or a weak reference's
+callback runs. So after a body the loop sets the variables of the body to None, in the order in which a frame releases
+them. Variables that certainly hold only numbers, texts or containers of them are left out: no one can observe when
+these die, and a store for each record is not free.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ _AS_THEIR_ARGUMENTS = {
     *("round", "set", "sorted", "sum", "tuple", "zip"),
 }
 _Assignment = tuple[str, ast.expr | None]
-"""A variable and what it is set to; None: something of which nothing is known."""
+"""A variable and its new value; None: an unknown value."""
 
 
 _LAST_FIRST = sys.version_info >= (3, 14)
-"""In which order a frame lets go of its variables when it ends."""
+"""The order in which a frame releases its variables when it ends."""
 
 
 def lingering(body: Body, states: Collection[str], fields: Collection[str]) -> list[str]:
-    """The variables to let go of. ``states``: attributes of ``self`` that are value states of numbers, texts or bytes;
-    ``fields``: parameters that are tuples of numbers."""
+    """Return the variables to release. ``states``: attributes of ``self`` that are value states of numbers, texts or
+    bytes; ``fields``: parameters that are tuples of numbers."""
     assignments = [pair for statement in body.statements for pair in _assignments(statement)]
     plain = {name for name, _ in assignments}
     seen = _Seen(body, states, fields)
     while True:
-        # what is believed of the others decides about each, so until nobody has to be taken out any more
+        # the assumption about the others decides about each variable, so repeat until no variable has to be taken out
         readable = plain - set(body.parameters)
         wrong = {name for name, value in assignments if value is None or not seen.is_plain(value, readable)} & plain
         if not wrong:
@@ -51,12 +52,13 @@ class _Seen:
         self._body, self._states, self._fields = body, states, fields
 
     def is_plain(self, node: ast.expr, readable: set[str]) -> bool:
-        """Whether an expression is certain to give numbers, texts, None, or containers of them."""
+        """Tell whether an expression certainly returns numbers, texts, None, or containers of them."""
         match node:
             case ast.Constant() | ast.JoinedStr() | ast.UnaryOp(op=ast.Not()):
                 return True
             case ast.Name(id=name):
-                return name in readable or name in self._body.free  # of the closure: held by it all the time
+                # a variable of the closure, which holds it all the time
+                return name in readable or name in self._body.free
             case ast.Compare(ops=ops) if all(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in ops):
                 return True
             case ast.Subscript(value=ast.Name(id=name), slice=index) if name in self._fields:
@@ -101,7 +103,7 @@ def _assignments(statement: ast.AST) -> Iterator[_Assignment]:
         case ast.AugAssign(target=ast.Name(id=name) as target, value=value):
             yield name, ast.Tuple([ast.Name(name, ast.Load()), value], ast.Load())
         case ast.For(target=target, iter=every):
-            yield from _set(target, every)  # what is in a container is as plain as the container
+            yield from _set(target, every)  # the contents of a container are as plain as the container
         case ast.With(items=items):
             for item in items:
                 yield from _set(item.optional_vars, None) if item.optional_vars else ()

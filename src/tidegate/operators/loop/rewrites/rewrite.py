@@ -1,9 +1,10 @@
-"""The seam of the fast path: what a rewrite is, and what it may ask of the loop it writes into.
+"""Define the seam of the fast path: what a rewrite is, and what it may ask of the loop it writes into.
 
-A chain is correct when every function in it is called. A rewrite knows a faster way to the same result for some functions: it
-looks at them on the driver, where their source is, and what it has found travels with the chain. In the worker it is asked
-first, wherever the loop would call a function and wherever a batch enters a chain; if it declines, the function is called.
-So a rewrite may be taken out of the list (``__init__.py``) at any time: it costs speed, never a result.
+A chain is correct when every function in it is called. A rewrite knows a faster way to the same result for some
+functions. It looks at the functions on the driver, where their source is, and its findings travel with the chain. In
+the worker the rewrite is asked first, wherever the loop would call a function and wherever a batch enters a chain. If
+it declines, the function is called. So a rewrite may be removed from the list (``__init__.py``) at any time: this costs
+speed, never a result.
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ if TYPE_CHECKING:
     from tidegate.operators.contracts.batch import Batch, Int64s
 
 Emit = Callable[[str, int], None]
-"""Writes what happens with an output: the variable it is in, the depth."""
+"""Writes the code for an output: the output's variable, the depth."""
 WholeBatch = Callable[["Batch"], bool]
-"""Processes a batch. False: nothing has happened, the loop does it."""
+"""Processes a batch. False: nothing has happened, and the loop processes the batch."""
 OfColumn = Callable[["Batch", int], "Int64s | None"]
-"""What a function of a record and a number gives for all records of a batch. None: nothing has happened, call it for each."""
+"""The results of a function of a record and a number, for all records of a batch. None: nothing has happened; call the
+function for each record."""
 
 
 _TOOLS = 6
-"""Places for tools that ``sys.monitoring`` has."""
+"""The places for tools in ``sys.monitoring``."""
 
 
 class Refused(Exception):
-    """A rewrite does not take a function. The text says why, in words for the user."""
+    """Report that a rewrite does not take a function. The text gives the reason, in words for the user."""
 
 
 class Owner(NamedTuple):
-    """Of a generated line: the operator, the variable with the record, the user's line if the text is the user's. ``added``: the
-    line of the program that has added the operator."""
+    """Name the owner of a generated line: the operator, the variable with the record, the user's line if the text is
+    the user's. ``added``: the line of the program that added the operator."""
 
     where: str
     variable: str
@@ -46,7 +48,7 @@ class Owner(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A place in a loop where a function is due. ``label``: no other place of the loop has it, so names may be made from it.
+    """Describe a place in a loop where a function is due. ``label``: unique in the loop, so names may be made from it.
     ``keyed``: the record has a current key, ``tg_k``."""
 
     label: str
@@ -58,7 +60,8 @@ class Call(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A place in a chain where a function is due for every record: ``node``'s own, or the selector of ``edge`` behind it."""
+    """Describe a place in a chain where a function is due for every record: ``node``'s own function, or the selector of
+    ``edge`` after it."""
 
     node: ChainNode
     edge: Edge | None
@@ -66,44 +69,44 @@ class Place(NamedTuple):
 
 
 class LoopText(Protocol):
-    """The text of a loop while it is built. All its own names begin with ``tg_``."""
+    """Build the text of a loop. All its own names begin with ``tg_``."""
 
     scope: dict[str, Any] | None
-    """The module in which the loop looks up names that it does not bind. None: nobody has asked for one."""
+    """The module in which the loop looks up names that it does not bind. None: no rewrite has asked for one."""
 
     def __len__(self) -> int:
-        """Lines so far."""
+        """Return the number of lines so far."""
         ...
 
     def line(self, depth: int, text: str, owner: Owner | None) -> None: ...
 
     def once(self, text: str) -> None:
-        """A line before the loop: done once for each chunk."""
+        """Add a line before the loop: it runs once for each chunk."""
         ...
 
     def bind(self, name: str, value: object) -> str:
-        """Make an object known to the loop; returns the name it has there."""
+        """Make an object known to the loop; return its name there."""
         ...
 
     def fields(self, variable: str) -> list[str] | None:
-        """The variables of the fields of a record that comes as columns; None if it comes as an object. Those that the lines
-        make use of are named with ``use``."""
+        """Return the variables of the fields of a record that comes as columns; None if it comes as an object. The
+        fields that the lines use are named with ``use``."""
         ...
 
     def use(self, fields: Iterable[str]) -> None: ...
 
     @property
     def key_column(self) -> str | None:
-        """An expression for the keys of the chunk as a column of ints, if there is one."""
+        """Return an expression for the keys of the chunk as a column of ints, if there is one."""
         ...
 
     def holds_while(self, check: Callable[[], bool]) -> None:
-        """The text is thrown away, and written again, as soon as the check fails before a chunk."""
+        """Discard the text, and write it again, as soon as the check fails before a chunk."""
         ...
 
 
 class Bindings(Protocol):
-    """What rewrites need to know of the subtask; a part of what the loop itself asks for."""
+    """Tell rewrites what they need to know of the subtask; a part of what the loop itself asks for."""
 
     def function(self, operator_id: int) -> UserFunction: ...
 
@@ -111,31 +114,33 @@ class Bindings(Protocol):
 
 
 class Rewrite:
-    """One way to be faster. Has no state: what it knows of a function is what ``prepare`` has returned."""
+    """Define one way to be faster. A rewrite has no state: it knows of a function only what ``prepare`` has
+    returned."""
 
     name: str
 
     def prepare(self, function: UserFunction) -> Any:
-        """On the driver: what the worker needs to know of the function; it is pickled. Raises Refused."""
+        """Return on the driver what the worker needs to know of the function; it is pickled. Raise Refused."""
         raise NotImplementedError
 
     def check_place(self, chain: Chain, place: Place, prepared: Prepared) -> None:
-        """On the driver, for a function that ``prepare`` has taken: raises Refused if it will not be taken at this place."""
+        """Raise Refused on the driver if a function that ``prepare`` has taken will not be taken at this place."""
 
     def call(self, text: LoopText, call: Call, prepared: Any, out: str) -> bool:
-        """Write code after which ``out`` holds what the function returns. False: nothing was written."""
+        """Write code after which ``out`` holds the function's result. Return False if nothing was written."""
         return False
 
     def call_each(self, text: LoopText, call: Call, prepared: Any, emit: Emit) -> bool:
-        """Write code that hands each output of the function to ``emit``. False: nothing was written."""
+        """Write code that hands each output of the function to ``emit``. Return False if nothing was written."""
         return False
 
     def whole_batch(self, node: ChainNode, bindings: Bindings, prepared: Prepared, *, into: bool) -> WholeBatch | None:
-        """A way for whole batches that enter a chain before ``node`` (``into``) or behind it. None: there is none."""
+        """Return a way for whole batches that enter a chain before ``node`` (``into``) or after it. None: there is
+        none."""
         return None
 
     def column_of(self, function: UserFunction, prepared: Any) -> OfColumn | None:
-        """A way to have the ints that the function gives for the records of a batch. None: there is none."""
+        """Return a way to get the function's ints for the records of a batch. None: there is none."""
         return None
 
 
@@ -144,19 +149,19 @@ FunctionId = tuple[CodeType, str]
 
 
 class Prepared:
-    """What one rewrite has found out about the functions of a chain."""
+    """Hold what one rewrite has found out about the functions of a chain."""
 
     def __init__(self, found: dict[FunctionId, Any]) -> None:
         self._found = found
 
     def of(self, function: UserFunction) -> Any:
-        """None: it does not take the function."""
+        """Return what the rewrite knows of the function; None: the rewrite does not take it."""
         key = function_id(function)
         return None if key is None else self._found.get(key)
 
 
 def is_watched() -> bool:
-    """Whether a debugger, or a tool that counts lines, looks for the frames of the user's functions."""
+    """Tell whether a debugger, or a tool that counts lines, looks for the frames of the user's functions."""
     if sys.gettrace() is not None:
         return True
     monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
@@ -168,7 +173,8 @@ def _is_unwatched() -> bool:
 
 
 class Rewrites:
-    """The rewrites of a chain with what they know; travels to the workers. While somebody watches, nothing is rewritten."""
+    """Hold the rewrites of a chain with their knowledge; sent to the workers. While a debugger watches, nothing is
+    rewritten."""
 
     def __init__(self, prepared: Sequence[tuple[Rewrite, Prepared]] = ()) -> None:
         self._prepared = prepared
@@ -208,9 +214,10 @@ def _unless_watched(way: WholeBatch) -> WholeBatch:
 
 
 def function_id(function: UserFunction) -> FunctionId | None:
-    """Of a plain function or bound method that is called with positional arguments only; else None.
+    """Return the id of a plain function or bound method that is called with positional arguments only; otherwise None.
 
-    By its class, not by its attributes: objects that decorate a function often show the attributes of the function inside.
+    The class decides, not the attributes: objects that decorate a function often show the attributes of the function
+    inside.
     """
     plain = function.__func__ if isinstance(function, MethodType) else function
     if not isinstance(plain, FunctionType) or plain.__defaults__ or plain.__kwdefaults__:

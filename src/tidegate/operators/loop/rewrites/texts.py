@@ -1,8 +1,8 @@
-"""F-strings of columns: ``f"user-{x % 1000}"`` for a whole batch.
+"""Evaluate f-strings of columns: ``f"user-{x % 1000}"`` for a whole batch.
 
-The text of every record is made by the same f-string in a comprehension. Where it has one int in it that is known to lie in a
-narrow range, batch after batch, as what ``% 1000`` gives does, its texts are made once and looked up. They are then the same
-objects again and again, so a dict that they are keys of need not compute their hash.
+The same f-string makes the text of every record in a comprehension. If its only value is an int that is known to lie in
+a narrow range, batch after batch, as the result of ``% 1000`` does, its texts are made once and looked up. These texts
+are then the same objects again and again, so a dict with these keys need not compute their hash.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ from tidegate.operators.contracts.batch import Column, text_column
 from tidegate.operators.loop.rewrites.fields import Field, Inexact, Ints, Texts, Value
 
 _WIDEST = 1 << 15
-"""Ints of a range whose texts are kept."""
+"""The greatest range of ints whose texts are kept."""
 _USES = 4
 """Batches with the same range before its texts are made."""
 _MOST_TABLES = 8
 
 
 class Hole(NamedTuple):
-    """``{value:format}`` in an f-string."""
+    """Hold ``{value:format}`` of an f-string."""
 
     value: Value
     format: str
 
 
 _Template = tuple[str | tuple[str], ...]
-"""Texts as they stand there, and of each hole its format in a tuple."""
+"""The literal texts, and for each hole its format in a tuple."""
 _tables: dict[tuple[_Template, int, int], int | Column] = {}
-"""The texts of a range; before there are any, how often it was seen."""
+"""The texts of a range; before they are made, how often the range was seen."""
 
 
 def text_of(pieces: Sequence[str | Hole]) -> Texts:
-    """Raises Inexact: for what is no column or number, and for a format that does not fit."""
+    """Return the texts of an f-string. Raise Inexact for a value that is no column or number, and for a format that
+    does not fit."""
     columns = [piece.value for piece in pieces if isinstance(piece, Hole) and isinstance(piece.value, Field)]
     if not columns:
-        raise Inexact  # the same text for every record; nobody writes this
+        raise Inexact  # the same text for every record; no one writes this
     try:
         template = tuple(map(_in_template, pieces))
         if len(columns) == 1 and isinstance(columns[0], Ints) and columns[0].high - columns[0].low < _WIDEST:
@@ -75,7 +76,7 @@ def _table(template: _Template, low: int, high: int) -> Column | None:
 
 @lru_cache(maxsize=64)
 def _formatter(template: _Template) -> Callable[..., list[str]]:
-    """Takes a list for each hole."""
+    """Return a function that takes a list for each hole."""
     holes = sum(isinstance(piece, tuple) for piece in template)
     lists, names = ([f"{letter}{n}" for n in range(holes)] for letter in "cx")
     every = lists[0] if holes == 1 else f"zip({', '.join(lists)}, strict=True)"
