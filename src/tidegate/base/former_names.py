@@ -68,6 +68,9 @@ _MOVES = (
         "clock errors faults files ids pickling plain_data portable_errors user_code watermarks",
     ),
     ("common", "metrics", "metrics:metricbase"),
+    ("datastream", "datastream", "join_functions:window_functions"),
+    ("checkpoint", "snapshots", "reader writer difference columns"),
+    ("state", "snapshots", "entries"),
     ("common", "table", "data_types:types"),
     (
         "connectors",

@@ -248,6 +248,8 @@ class Attempt:
         if hold_ms > 0:
             return self._be_woken(hold_ms)
         carried = self._trigger(look)
+        if self._sources is None:
+            return self._be_woken(0)  # the stop was refused: the sources are planned again
         if carried is not None or self._has_work(sources, now):
             return self._start_round(sources, carried, now)
         self._sources = None
@@ -292,7 +294,9 @@ class Attempt:
             carried.target = target
         elif not checkpoints.enabled and (carried := checkpoints.begin_savepoint(target)) is None:
             self.phase = Running()
+            self._planner.discard()  # a drained plan would end the job, though its stop was refused
             self._planner.go_on()
+            self._sources = None
         return carried
 
     def _ask_for_savepoint(self, command: SavepointCommand) -> None:

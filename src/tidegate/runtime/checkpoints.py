@@ -132,7 +132,7 @@ class NoCheckpoints(Savepoints):
 
     def close(self, why: str) -> None:
         """The attempt has ended: whoever waits, waits in vain."""
-        self.refuse_waiting_savepoints("the attempt has ended")
+        self.give_up_savepoints("the attempt has ended")
 
     def on_shutdown(self, status: AttemptStatus, abort_output: Callable[[], None]) -> None:
         """Without checkpoints nothing of the output can ever be committed."""
@@ -541,7 +541,7 @@ class Checkpoints(Savepoints):
             _stop_watching(checkpoint)
             self._refuse(checkpoint, why)
         self._refuse_asked(why)
-        self.refuse_waiting_savepoints("the attempt has ended")
+        self.give_up_savepoints("the attempt has ended")
 
     def on_shutdown(self, status: AttemptStatus, abort_output: Callable[[], None] = lambda: None) -> None:
         """The job has ended and committed all it ever will: keep or delete its checkpoints, end the lease.

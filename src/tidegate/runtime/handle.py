@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from tidegate.operators.contracts.specs import sinks_of
 from tidegate.runtime.commands import StopWithSavepoint, TriggerSavepoint
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import Listener
+
+log = logging.getLogger(__name__)
 
 
 class StartedJob:
@@ -63,7 +66,10 @@ class StartedJob:
         try:
             self._failure = self._describe_failure()
             for node in sinks_of(self._master.graph):
-                node.spec.sink.job_ended(self._failure)
+                try:
+                    node.spec.sink.job_ended(self._failure)
+                except Exception:  # a hook of the user must not keep the others from being called
+                    log.warning("job_ended of %s raised an error", node.label, exc_info=True)
         finally:
             self._done.set()
 

@@ -144,21 +144,23 @@ class Lanes(Protocol):
         ...
 
 
-class _Gate(Enum):
-    OPEN = "open"
-    DROPPING = "dropping"
-    """The attempt ends: work that may be dropped does not begin."""
-    BROKEN = "broken"
-    """Work has raised: no other begins."""
+@dataclass
+class Gate:
+    """What keeps work from beginning; lanes may share one. Each field is only ever set, and by one side: no lock is needed."""
+
+    dropping: bool = False
+    """The attempt ends: work that may be dropped does not begin. The job's thread sets it."""
+    broken: bool = False
+    """Work has raised: no other begins. A lane sets it."""
 
 
 class Lane:
     """One lane of an attempt, as the job's thread sees it. Every work that is submitted ends with one ``WorkEnded``."""
 
-    def __init__(self, lanes: Lanes, name: LaneName, clock: Clock) -> None:
+    def __init__(self, lanes: Lanes, name: LaneName, clock: Clock, gate: Gate | None = None) -> None:
         self.name = name
         self._lanes, self._clock = lanes, clock
-        self._gate = _Gate.OPEN
+        self._gate = gate or Gate()
         self.outstanding = 0
         self.seconds = 0.0
         """How long the lane has worked since this was last set to 0."""
@@ -170,7 +172,7 @@ class Lane:
     @property
     def is_dropping(self) -> bool:
         """For work that takes long: whether it should give up."""
-        return self._gate is not _Gate.OPEN
+        return self._gate.dropping or self._gate.broken
 
     def submit(self, work: Work, *, may_drop: bool = False) -> None:
         """``may_drop``: the work need not begin if the attempt ends first."""
@@ -184,12 +186,11 @@ class Lane:
 
     def drop(self) -> None:
         """The attempt ends: what may be dropped, and has not begun, does not begin."""
-        if self._gate is _Gate.OPEN:
-            self._gate = _Gate.DROPPING
+        self._gate.dropping = True
 
     def _guarded(self, work: Work, may_drop: bool) -> Iterator[Event | None]:
         started = self._clock.monotonic()
-        if self._gate is _Gate.BROKEN or (may_drop and self._gate is _Gate.DROPPING):
+        if self._gate.broken or (may_drop and self._gate.dropping):
             yield WorkEnded(self, 0.0, Dropped())
             return
         try:
@@ -198,7 +199,7 @@ class Lane:
             Exception,
             SystemExit,
         ) as error:  # the second: a user's committer may exit, and must not end this thread only
-            self._gate = _Gate.BROKEN
+            self._gate.broken = True
             result = Broke(error)
         yield WorkEnded(self, self._clock.monotonic() - started, result)
 

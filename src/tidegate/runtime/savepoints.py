@@ -246,6 +246,14 @@ class Savepoints:
         assert checkpoint.target is not None
         self.give_up_target(checkpoint.target, why)
 
+    def give_up_savepoints(self, why: str) -> None:
+        """Answer every savepoint command that has no answer yet: those that wait, and those whose round could not begin or whose
+        lane broke. The last savepoint of a job is not among them: its command goes to the next attempt."""
+        self.refuse_waiting_savepoints(why)
+        for checkpoint in [each for each in self._all.values() if each.kind == SAVEPOINT]:
+            if checkpoint.is_pending and checkpoint.ending is None:
+                self.give_up_savepoint(checkpoint, why)
+
     def give_up_target(self, target: Target, why: str) -> None:
         discard(target.address)
         self._lease.savepoint_over(target.address)

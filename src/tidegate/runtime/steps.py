@@ -74,7 +74,7 @@ from tidegate.checkpoint.history import CheckpointHistory
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.savepoint import Copied, NewSavepoint
 from tidegate.runtime.commits import SinkCommitters
-from tidegate.runtime.inbox import Broke, Dropped, Event, Lane, LaneName, Lanes, Work, WorkEnded
+from tidegate.runtime.inbox import Broke, Dropped, Event, Gate, Lane, LaneName, Lanes, Work, WorkEnded
 from tidegate.runtime.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -124,9 +124,10 @@ class Steps:
 
     def __init__(self, lanes: Lanes, committers: SinkCommitters, lease: Lease, clock: Clock, threads: int) -> None:
         self._committers, self._lease, self._threads = committers, lease, threads
-        self.checkpoints = Lane(lanes, LaneName.CHECKPOINTS, clock)
+        gate = Gate()  # one for both lanes: after a failed publication no step 7 begins, and the other way round
+        self.checkpoints = Lane(lanes, LaneName.CHECKPOINTS, clock, gate)
         self.savepoints = Lane(lanes, LaneName.SAVEPOINTS, clock)
-        self.outputs = Lane(lanes, LaneName.PUBLICATIONS, clock) if committers.at_once else self.checkpoints
+        self.outputs = Lane(lanes, LaneName.PUBLICATIONS, clock, gate) if committers.at_once else self.checkpoints
         self._held: deque[tuple[int, Checkpoint]] = deque()
         """Checkpoints that wait for publications, each with how many of them were submitted before it was cut."""
         self._unpublished: deque[Committables] = deque()

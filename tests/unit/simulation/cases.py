@@ -23,6 +23,7 @@ from tests.simulation.simulation import Simulation, seeded_tokens, simulate
 from tests.simulation.stingy_pace import stingy
 from tests.unit.simulation.simulated_programs import SCENARIOS
 from tidegate.base.errors import FencedError, TidegateError
+from tidegate.runtime import attempt
 from tidegate.state import compaction
 from tidegate.state.stores import close_removed_stores
 
@@ -181,6 +182,12 @@ def fails(case: Case) -> str | None:
         close_removed_stores()
 
 
+def _begin_worker() -> None:
+    """Injected faults are logged as they should be, by the thousand; the driver checks its invariants after every event."""
+    logging.disable(logging.ERROR)
+    attempt.VALIDATE = True
+
+
 def run_all(cases: Iterable[Any], fails: Callable[[Any], str | None] = fails) -> None:
     """Run them on all cores; the assertion lists those that failed and how to run one again.
 
@@ -192,8 +199,7 @@ def run_all(cases: Iterable[Any], fails: Callable[[Any], str | None] = fails) ->
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     cores = (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    # injected faults are logged as they should be, by the thousand
-    with context.Pool(max(1, cores), logging.disable, (logging.ERROR,)) as pool:
+    with context.Pool(max(1, cores), _begin_worker) as pool:
         failures = [text for text in pool.imap_unordered(fails, listed, chunksize=8) if text is not None]
     again = "\nrun one again: .venv/bin/python -m tests.unit.simulation.reproduce <the line>"
     assert not failures, f"{len(failures)} of {len(listed)} cases failed\n" + "\n".join(sorted(failures)[:5]) + again

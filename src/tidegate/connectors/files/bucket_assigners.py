@@ -14,6 +14,9 @@ from tidegate.connectors.functions.function_sink import SinkContext
 CLOCK_TOLERANCE_MS = 60_000
 """A bucket of time is complete this long after its end. A clock that is set back by less does no harm."""
 
+BucketContext = SinkContext
+"""The former name of the context of ``get_bucket_id``."""
+
 
 class BucketAssigner:
     """Extend it with ``get_bucket_id``. A bucket is a directory below the sink's path; ``""`` is the path itself."""

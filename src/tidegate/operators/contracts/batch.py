@@ -73,6 +73,8 @@ class Batch:
         if isinstance(given, Batch):
             return given
         values, times = given
+        if times is not None and not isinstance(times, (list, np.ndarray)):
+            times = list(times)
         return values.with_times(times) if isinstance(values, Batch) else Batch(values, times)
 
     @property

@@ -133,8 +133,7 @@ class SourceOperator(StreamOperator):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         """Yield the batches of an interval as records of the declared type, with the timestamps of the assigner. The
         assigner sees the declared type."""
-        for given in self._given(interval):
-            batch = Batch.of(given)
+        for batch in map(Batch.of, self._given(interval)):  # no variable keeps the rows of the reader
             if self._convert is not None:
                 batch = self._convert(batch)
             try:
