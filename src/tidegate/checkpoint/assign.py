@@ -59,7 +59,7 @@ def match_operators(
     for state in metadata.operators:
         if state.uid_hash not in matched and state.has_state:
             if allow_non_restored_state:
-                logger.warning("%s: dropped, as allowed: %s", where, _describe(state))
+                logger.warning("%s: state discarded, as configured: %s", where, _describe(state))
             else:
                 misfits.append(Misfit(state.uid_hash, f"{_describe(state)} is not in the program", CURE_OF_REMOVED))
     return Matched(matched, tuple(misfits))
@@ -77,9 +77,9 @@ def _misfits(state: OperatorState, operator: ProgramOperator) -> Iterator[Misfit
         was, now = state.key_type or "no keyed state", operator.key_type or "no keyed state"
         yield misfit(f"is stored with keys of type {was} and now has {now}", CURE_OF_KEYS)
     if state.source is not None and not operator.is_source:
-        yield misfit("is stored as a source and is none now", CURE_OF_KINDS)
+        yield misfit("is stored as a source and is no source now", CURE_OF_KINDS)
     if not operator.is_sink and (state.committables or state.values(WRITER)):  # open files of a writer are output too
-        yield misfit("is stored as a sink with output to commit and is none now", CURE_OF_KINDS)
+        yield misfit("is stored as a sink with output to commit and is no sink now", CURE_OF_KINDS)
 
 
 def _describe(state: OperatorState) -> str:

@@ -45,7 +45,7 @@ class CheckpointFailureReason(Enum):
     STORAGE_FAILED = ("its metadata could not be stored", True)
     STATE_TOO_LARGE = ("its state is larger than tidegate.checkpoint.max-state-size", True)
     OUTCOME_UNKNOWN = ("storage did not say whether its metadata was stored", True)
-    SAVEPOINT_FAILED = ("the job was to end with it, and the savepoint beside it could not be written", False)
+    SAVEPOINT_FAILED = ("the job could not end with it: its savepoint could not be written", False)
     ROUND_FAILED = ("the round that carried its barrier failed; the restart strategy decides", False)
     JOB_STOPPING = ("the job ends", False)
     DRIVER_LOST = ("the driver ended while it was under way", False)
@@ -202,7 +202,7 @@ class Checkpoint:
 
     def bug(self, found: str) -> InternalError:
         return InternalError(
-            "A checkpoint takes the steps of the protocol in their order.",
+            "A checkpoint takes a step of the protocol out of order.",
             where=f"{self.kind} {self.checkpoint_id}",
             found=found,
         )

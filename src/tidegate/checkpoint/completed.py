@@ -154,7 +154,7 @@ class CompletedCheckpoints:
             self._lease.record_retained(kept)
             self._lease.check()
         except StorageError as error:
-            logger.warning("step 9 put off, storage failed: %s", error)
+            logger.warning("step 9 postponed, storage failed: %s", error)
             return False
         return True
 
@@ -205,10 +205,10 @@ class CompletedCheckpoints:
             faults.point("C5.publish-failed", path=path)
             if not self._is_there(path, content, error):
                 raise StorageError(
-                    "A checkpoint is complete when its metadata is stored.",
+                    "The metadata of a checkpoint could not be stored.",
                     where=self._files.location(path),
-                    found=error.found if isinstance(error, StorageError) else "another file is there",
-                    cure="the job goes on and tries again with the next checkpoint",
+                    found=error.found if isinstance(error, StorageError) else "another file exists there",
+                    cure="check the storage; the job continues and retries with the next checkpoint",
                 ) from error
 
     def _is_there(self, path: str, content: bytes, cause: BaseException) -> bool:
@@ -219,10 +219,10 @@ class CompletedCheckpoints:
             except StorageError as error:
                 logger.warning("reading back %s failed (%d of %d): %s", path, attempt + 1, _READ_BACKS, error.found)
         raise OutcomeUnknownError(
-            "Storage must say whether a checkpoint's metadata was stored.",
+            "It is not known whether the metadata of a checkpoint was stored.",
             where=self._files.location(path),
-            found=f"publish failed ({cause}) and so did reading back",
-            cure="nothing is deleted until a later checkpoint is complete; check the storage",
+            found=f"publishing failed ({cause}), and reading it back failed too",
+            cure="check the storage; nothing is deleted until a later checkpoint is complete",
         ) from cause
 
     def _write_down(self, kept: list[RestorePoint]) -> None:
@@ -233,7 +233,7 @@ class CompletedCheckpoints:
             self._lease.record_retained(kept)
         except StorageError as error:
             # The lineage finds it all the same, by asking for every id taken; deleting waits for the next success.
-            logger.warning("list of completed checkpoints not written, step 9 tries again: %s", error)
+            logger.warning("list of completed checkpoints not written, step 9 retries: %s", error)
         faults.point("C6.recorded", retained=len(kept))
 
     # -- delete --
@@ -295,7 +295,7 @@ class CompletedCheckpoints:
             if content is not None:
                 self._references[point.checkpoint_id] = decode_metadata(location, content).paths()
                 return
-            logger.warning("%s is listed as kept and is not there any more", location)
+            logger.warning("%s is listed as retained but is missing", location)
             self._retained = [kept for kept in self._retained if kept != point]
             self._protected = [kept for kept in self._protected if kept != point]
         except (CorruptFileError, RestoreError) as error:

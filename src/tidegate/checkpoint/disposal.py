@@ -81,12 +81,12 @@ def _dispose_checkpoint(located: Located, clock: Clock, force: bool) -> None:
         is_latest = lineage.latest == RestorePoint(number, located.metadata.token)
         if is_latest and others:
             older = ", ".join(f"chk-{point.checkpoint_id}" for point in others)
-            found = f"it is the latest one, and the job would go back to {older}"
-            raise _refused(located, found, "dispose of the older ones first")
+            found = f"it is the latest checkpoint, and the job would restore an older one: {older}"
+            raise _refused(located, found, "dispose of the older checkpoints first")
         if is_latest and lineage.status not in _OVER and not force:
             raise _refused(
                 located,
-                f"the job was not cancelled (it is {lineage.status.value}), and would begin anew without it",
+                f"the job was not cancelled (it is {lineage.status.value}), and would start with empty state without it",
                 "start the job and cancel it, or use --force",
             )
         needed = _needed_by_others(files, number)
@@ -118,9 +118,7 @@ _OVER = (AttemptStatus.CANCELLED, AttemptStatus.FINISHED)
 
 
 def _refused(located: Located, found: str, cure: str) -> SnapshotInUseError:
-    return SnapshotInUseError(
-        "A checkpoint is disposed of when its job cannot miss it.", where=located.address, found=found, cure=cure
-    )
+    return SnapshotInUseError("The job still needs this checkpoint.", where=located.address, found=found, cure=cure)
 
 
 def _delete_savepoint(address: str) -> None:
@@ -134,21 +132,21 @@ def _refuse_if_needed(address: str, directory: str, force: bool) -> None:
         lineage = read_lineage(Files(directory))
     except TidegateError as error:
         if force:
-            logger.warning("whether the job in %s needs %s cannot be told: %s", directory, address, error)
+            logger.warning("it is not known whether the job in %s needs %s: %s", directory, address, error)
             return
         raise SnapshotInUseError(
-            "A snapshot is disposed of when no job needs it.",
+            "It is not known whether a job still needs this snapshot.",
             where=address,
             found=f"the directory of a job that may need it cannot be read: {directory}: {error}",
-            cure="bring the storage back and try again; or use --force if you know that no job needs it",
+            cure="repair the storage and retry; or use --force if you know that no job needs the snapshot",
         ) from error
     stands_on_it = lineage.latest is not None and lineage.latest.directory == address
     if stands_on_it or lineage.claimed == address:
         raise SnapshotInUseError(
-            "A savepoint that a job stands on is not disposed of.",
+            "A job still needs this savepoint.",
             where=address,
-            found=f"the job in {directory} has begun with it, and has no checkpoint of its own yet"
+            found=f"the job in {directory} started from it and has no checkpoint of its own yet"
             if stands_on_it
-            else f"the job in {directory} has claimed it, and deletes it when it is subsumed",
+            else f"the job in {directory} has claimed it, and deletes it after it is subsumed",
             cure="wait for the job's first checkpoint, or cancel the job",
         )

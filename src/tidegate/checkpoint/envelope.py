@@ -45,10 +45,10 @@ def unseal(
     if version not in readers:
         known = ", ".join(str(number) for number in sorted(readers))
         raise NewerFormatError(
-            "A file on checkpoint storage must have a version this Tidegate reads.",
+            "This Tidegate cannot read the version of a file on checkpoint storage.",
             where=location,
             found=f"{magic} version {version}; this Tidegate reads {known}",
-            cure="run the job with the Tidegate version that wrote it, or a later one",
+            cure="run the job with the Tidegate version that wrote the file, or a later version",
         )
     try:
         return readers[version](data)
@@ -77,10 +77,10 @@ def _not_ours(location: str, content: bytes, magic: str, cure: str | None) -> Re
     if cure or not content or magic.encode().startswith(content) or b"xxh3-128=" in content[:200]:
         return corrupt(location, f"a header line that starts with {magic}", repr(content[:80]), cure)
     return RestoreError(
-        f"The file must be one that Tidegate wrote ({magic}).",
+        f"The file was not written by Tidegate (expected {magic}).",
         where=location,
         found=f"it starts with {content[:40]!r}",
-        cure="give the path of a checkpoint or savepoint of Tidegate",
+        cure="give the path of a Tidegate checkpoint or savepoint",
     )
 
 

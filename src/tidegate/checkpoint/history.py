@@ -247,7 +247,7 @@ def _read_or_begin(files: Files) -> list[HistoryEntry]:
     try:
         return read_history(files)
     except (StorageError, RestoreError) as error:
-        logger.warning("checkpoint history is not readable and begins anew: %s", error)
+        logger.warning("checkpoint history is not readable and starts empty: %s", error)
         return []
 
 

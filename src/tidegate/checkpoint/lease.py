@@ -126,7 +126,7 @@ class Lease:
         self._write_live()
         self.check()
         if read_undamaged(self.files, claim_path(self.token), Claim) != self.claim:
-            raise self._fenced("the own claim is gone or changed")
+            raise self._fenced("the attempt's own claim is missing or changed")
 
     def take_id(self, at_least: int = 1, *, spare: int = 0) -> int:
         """The next checkpoint id (step 1), greater than every id ever taken in this directory. Never given twice. ``spare``: so
@@ -191,7 +191,7 @@ class Lease:
             self.files.publish(restored_path(self.token), encode(RestoredRecord(point)))
         except FileExistsError as error:
             found = f"{restored_path(self.token)} exists"
-            raise InternalError("An attempt decides once what it restores.", found=found) from error
+            raise InternalError("An attempt records its restore decision a second time.", found=found) from error
         faults.point("C8.recorded", token=self.token)
         self.check()
 
@@ -246,10 +246,10 @@ class Lease:
 
     def _fenced(self, found: str) -> FencedError:
         return FencedError(
-            "An attempt that lost its lease must not publish, commit or delete anything.",
+            "The attempt has lost its lease: it must not publish, commit or delete anything.",
             where=f"{self.files.root}, token {self.token} of job {self.claim.job_id}",
             found=found,
-            cure="nothing to do if the newer attempt was meant to take over; this one ends here",
+            cure="do nothing if the newer attempt was meant to take over; this attempt ends here",
         )
 
 
@@ -322,10 +322,10 @@ def _refuse_if_held(
         return
     if claim.job_id != job_id:
         raise LeaseError(
-            "A checkpoint directory belongs to one job.",
+            "The checkpoint directory belongs to another job.",
             where=files.root,
-            found=f"it is of job {claim.job_id}, this is job {job_id}",
-            cure="use another execution.checkpointing.dir; to start from its state, set execution.state-recovery.path",
+            found=f"it belongs to job {claim.job_id}, this is job {job_id}",
+            cure="set another execution.checkpointing.dir; to start from its state, set execution.state-recovery.path",
         )
     live = read_undamaged(files, live_path(token), LiveRecord)
     if claim.nonce in own or (live is not None and live.released):
@@ -340,10 +340,10 @@ def _refuse_if_held(
 def _held(files: Files, claim: Claim, clock: Clock, silent_ms: int | None) -> LeaseError:
     since = (clock.now_ms() - claim.acquired_ms) / 1000
     if silent_ms is None:
-        found = f"{claim.owner} holds it since {since:.0f} s and is alive (token {claim.token})"
-        cure = f"stop that driver (kill {claim.owner.pid}) or wait for its end"
+        found = f"{claim.owner} has held it for {since:.0f} s and is alive (token {claim.token})"
+        cure = f"stop that driver (kill {claim.owner.pid}) or wait until it ends"
     else:
-        found = f"{claim.owner} holds it since {since:.0f} s, last sign of life {silent_ms / 1000:.0f} s ago"
+        found = f"{claim.owner} has held it for {since:.0f} s, its last heartbeat was {silent_ms / 1000:.0f} s ago"
         timeout = f"{claim.timeout_ms / 1000:.0f} s"
-        cure = f"stop that driver; if it is dead already, try again {timeout} after its last sign of life"
+        cure = f"stop that driver; if it is dead already, retry {timeout} after its last heartbeat"
     return LeaseError("A job's directory is used by one driver at a time.", where=files.root, found=found, cure=cure)

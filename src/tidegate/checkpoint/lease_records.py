@@ -137,8 +137,8 @@ def newest_token(files: Files) -> int:
 
 
 _CURE = (
-    "bring the file back from a copy. If there is none, and no driver of this job runs any more: start the program with another"
-    " tidegate.job-id and execution.state-recovery.path at the newest chk-<n> of this one"
+    "bring the file back from a copy. Without a copy, and if no driver of this job runs: start the program with another"
+    " tidegate.job-id, and set execution.state-recovery.path to the newest chk-<n> of this job"
 )
 _MAGIC: dict[type, str] = {
     Claim: "tidegate-lease",

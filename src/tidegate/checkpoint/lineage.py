@@ -65,10 +65,10 @@ def _lineage_of(files: Files, token: int, restored: RestoredRecord, damaged: boo
     live = read_record(files, live_path(token), LiveRecord)
     if live is None:
         raise RestoreError(
-            "Every attempt has a record of what it reached.",
+            "The record of what an attempt reached is missing.",
             where=files.location(live_path(token)),
             found="no such file",
-            cure="point execution.state-recovery.path at the checkpoint to restore",
+            cure="set execution.state-recovery.path to the checkpoint to restore",
         )
     known = Lineage(
         token=token,
@@ -118,10 +118,10 @@ def _refuse_unexplained(files: Files) -> None:
     names = [name for name in files.list_names() if name.startswith("chk-") and files.exists(f"{name}/_metadata")]
     if names:
         raise RestoreError(
-            "The latest checkpoint of a directory is known from its lease records.",
+            "The latest checkpoint of the directory is not known: its lease records are missing.",
             where=files.root,
             found=f"{', '.join(names)} and no record of the attempts that wrote them",
-            cure="point execution.state-recovery.path at the checkpoint to restore, or use an empty directory",
+            cure="set execution.state-recovery.path to the checkpoint to restore, or use an empty directory",
         )
 
 
@@ -140,5 +140,5 @@ def _token_of(files: Files, checkpoint_id: int) -> int:
     try:
         return decode_metadata(files.location(path), files.read_bytes(path)).token
     except (StorageError, RestoreError) as error:
-        logger.warning("%s is not readable, it is kept: %s", files.location(path), error)
+        logger.warning("%s is not readable and is not deleted: %s", files.location(path), error)
         return 0

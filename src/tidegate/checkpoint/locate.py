@@ -50,7 +50,7 @@ class Located:
             found = "it has no signature"
             cure = f"set {ACCEPT_UNSIGNED.key}=true for one start, if you trust it: the next checkpoint is signed"
         elif not key.accepts(self.signature.text, self.signature.digest):
-            found, cure = "the signature is of another key, or the metadata was changed", "use the key that signed it"
+            found, cure = "it was signed with another key, or its metadata was changed", "use the key that signed it"
         elif weak := [file.path for file in self.metadata.state_files() if not is_strong(file.hash)]:
             found = f"{len(weak)} state files without a cryptographic hash, such as {weak[0]}"
             cure = "restore an earlier snapshot"
@@ -79,10 +79,10 @@ class Located:
                 problems.append(f"{file.path}: {size} bytes, expected {expected_content(file.size, file.hash)}")
         if problems:
             raise CorruptFileError(
-                "A checkpoint restores only if all its state files are there.",
+                "A state file of the checkpoint is missing or damaged.",
                 where=self.address,
                 found="; ".join(problems),
-                cure="bring the files back, or point execution.state-recovery.path at another checkpoint",
+                cure="bring the files back, or set execution.state-recovery.path to another checkpoint",
             )
 
 
@@ -118,11 +118,11 @@ def locate_own(files: Files, point: RestorePoint) -> Located:
     except CorruptFileError as error:
         # An older one is never taken instead: this one may have been committed.
         raise CorruptFileError(
-            "The latest completed checkpoint must be readable.",
+            "The latest completed checkpoint cannot be read.",
             where=files.location(path),
             found=error.found,
-            cure="bring the file back; to go back to an older one on purpose (output committed since then is written "
-            "again), point execution.state-recovery.path at it",
+            cure="bring the file back; to restore an older checkpoint on purpose (output committed since then "
+            "is duplicated), set execution.state-recovery.path to it",
         ) from error
     return Located(files, f"chk-{point.checkpoint_id}", metadata, signature)
 
@@ -134,10 +134,10 @@ def _read_directory(here: Files) -> Located:
     parent, _, name = here.root.rpartition("/")
     if name != f"chk-{metadata.checkpoint_id}":
         raise RestoreError(
-            "A checkpoint's directory keeps its name, and stays beside the shared directory its files are in.",
+            "The checkpoint's directory was renamed, or moved away from the shared directory with its files.",
             where=here.root,
             found=f"checkpoint {metadata.checkpoint_id} in a directory named {name}",
-            cure=f"name it chk-{metadata.checkpoint_id} inside the job's directory",
+            cure=f"rename it to chk-{metadata.checkpoint_id} inside the job's directory",
         )
     return Located(Files(parent), name, metadata, signature)
 
@@ -162,9 +162,9 @@ def _not_found(here: Files, path: str, what: str) -> RestoreError:
     elif jobs:
         found = f"a directory of jobs: {_few(jobs)}"
     elif re.fullmatch(r"chk-\d+", here.root.rpartition("/")[2]):
-        found = "a checkpoint that was not completed: it has no _metadata"
+        found = "an incomplete checkpoint: it has no _metadata"
     elif any(name.endswith(".seg") for name in names):
-        found = "a savepoint that was not completed, or that was not copied whole: it has no _metadata"
+        found = "an incomplete savepoint, or an incomplete copy of one: it has no _metadata"
     else:
         found = f"no checkpoint in it: {_few(names) or 'it is empty'}"
     return RestoreError(f"{what} must be a checkpoint or a savepoint.", where=path, found=found, cure=cure)
@@ -187,9 +187,9 @@ def _which_of(here: Files, checkpoints: list[str], what: str) -> str:
     except (CorruptFileError, RestoreError):
         latest = None
     if latest is not None:
-        return f"give one of its checkpoints; its latest completed one is {latest.address}"
+        return f"give one of its checkpoints; its latest completed checkpoint is {latest.address}"
     if checkpoints:
-        return "give one of them"
+        return "give one of its checkpoints"
     return "start without execution.state-recovery.path, or give another snapshot" if what == RESTORED else _CURE
 
 

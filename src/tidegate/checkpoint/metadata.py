@@ -131,7 +131,7 @@ def encode_metadata(metadata: CheckpointMetadata, key: SigningKey | None = None)
     for file in metadata.state_files():
         if file.root:
             raise InternalError(
-                "A checkpoint refers to files of its own directory only.",
+                "A checkpoint refers to a file outside its own directory.",
                 where=f"checkpoint {metadata.checkpoint_id}",
                 found=f"{file.path} in {file.root}",
             )
@@ -153,7 +153,7 @@ def decode_signed(location: str, content: bytes) -> SignedMetadata:
     for file in found.metadata.state_files():
         if file.root or file.path.startswith("/") or ".." in file.path.split("/"):
             raise RestoreError(
-                "The snapshot refers to a file outside of its own directory. Tidegate never writes such a reference.",
+                "The snapshot refers to a file outside its own directory. Tidegate never writes such a reference.",
                 where=location,
                 found=f"{file.root}/{file.path}" if file.root else file.path,
                 cure="do not restore this snapshot; find out who made it",

@@ -108,7 +108,7 @@ def _retention(value: object) -> Retention:
     name = str(getattr(value, "name", value)).strip().upper().replace("-", "_")
     if name not in Retention.__members__:
         raise ConfigurationError(
-            f"{PREFIX}externalized-checkpoint-retention must be one of Flink's names.",
+            f"{PREFIX}externalized-checkpoint-retention is not one of Flink's names.",
             found=repr(value),
             cure=f"use one of {', '.join(Retention.__members__)}",
         )
@@ -185,5 +185,5 @@ class FailureCounter:
                 f"At most {self._tolerable} checkpoints in a row may fail.",
                 where=f"checkpoint {checkpoint_id}" if checkpoint_id else "no checkpoint was under way",
                 found=f"{self.consecutive} failed; the last: {reason.text}: {message}",
-                cure="remove the cause, or raise execution.checkpointing.tolerable-failed-checkpoints",
+                cure="fix the cause, or raise execution.checkpointing.tolerable-failed-checkpoints",
             )

@@ -77,7 +77,7 @@ class Recovery:
         """Fix the decision (fault C8): after every check of the program, before a sink or a file is touched."""
         begun = lease.last_id if self.begins else self.lineage.begun
         self._record(lease, self.point, self.retained, begun=begun)
-        what = self.located.address if self.located else "nothing, empty state"
+        what = self.located.address if self.located else "nothing: it starts with empty state"
         logger.info("job %s: lease %d restores %s", lease.claim.job_id, lease.token, what)
 
     def record_finished(self, lease: Lease) -> None:
@@ -132,7 +132,9 @@ def _decide(files: Files, lease: Lease, path: str | None, claim: bool, previous:
         goes_on = before.latest is not None or before.status is AttemptStatus.FINISHED
         if before.origin != origin or not goes_on:
             return _explicit(files, before, locate_exactly(origin), origin, claim)
-        logger.warning("job %s began from %s before and goes on with what came of it", lease.claim.job_id, origin)
+        logger.warning(
+            "job %s started from %s before and continues with its own later checkpoints", lease.claim.job_id, origin
+        )
     lineage = read_lineage(files, below=lease.token, damaged=True)
     if previous:
         lineage, located = newest_undamaged(files, lineage)
@@ -182,8 +184,8 @@ def _lineage_if_readable(files: Files, lease: Lease) -> Lineage:
 def _refuse_other_job(located: Located, lease: Lease, point: RestorePoint) -> None:
     if not point.directory and located.metadata.job_id != lease.claim.job_id:
         raise RestoreError(
-            "A job continues from its own checkpoints only.",
+            "The latest checkpoint in the job's directory belongs to another job.",
             where=located.address,
             found=f"a checkpoint of job {located.metadata.job_id}, this is job {lease.claim.job_id}",
-            cure="point execution.state-recovery.path at it, and use another directory for this job",
+            cure="set execution.state-recovery.path to it, and use another directory for this job",
         )

@@ -69,15 +69,15 @@ class SavepointPlace:
         chosen = target or self.directory
         if not chosen:
             raise NoTargetError(
-                "A savepoint needs a directory to be made in",
+                "The savepoint has no target directory",
                 where=f"job {self.job_id}",
                 found="none was given, and execution.checkpointing.savepoint-dir (state.savepoints.dir) is not set",
-                cure="give one with the command, or set the key when the job is started",
+                cure="give a directory with the command, or set the key when you start the job",
             )
         address = new_address(chosen, self.job_id)
         if address.startswith(job.root + "/"):
             raise ConfigurationError(
-                "A savepoint lies outside of its job's own directory, which may be deleted when the job ends",
+                "The savepoint's target is inside the job's own directory, which may be deleted when the job ends",
                 where=f"job {self.job_id}",
                 found=f"{chosen} in {job.root}",
                 cure="give another directory",
@@ -218,7 +218,7 @@ def discard(address: str) -> None:
         files.delete(FILE_NAME)
         files.delete_tree("")
     except StorageError as error:
-        logger.warning("a savepoint that did not come to its end could not be deleted: %s", error)
+        logger.warning("an incomplete savepoint could not be deleted: %s", error)
 
 
 def discard_unfinished(address: str) -> None:

@@ -317,9 +317,9 @@ class Attempt:
         self._give_up_carried(checkpoint, str(error))
         if drained:
             raise CheckpointError(
-                "Behind the end of event time a job cannot go on: it restarts from its latest checkpoint.",
-                found=f"the savepoint it was to end with could not be stored: {error}",
-                cure="see that the directory of the savepoint can be written, and stop the job again",
+                "The job cannot continue after the end of event time: it restarts from its latest checkpoint.",
+                found=f"the job's last savepoint could not be stored: {error}",
+                cure="make the directory of the savepoint writable, and stop the job again",
             ) from error
         self._planner.go_on()
 
@@ -396,9 +396,7 @@ class Attempt:
         } | self.progress.writer_states().keys()
         if dropped:
             names = ", ".join(o.label for o in sinks_of(self.progress.graph) if o.id in dropped)
-            log.warning(
-                "%s: what %s has written since the last checkpoint is not committed, and aborted", CLOSED, names
-            )
+            log.warning("%s: output of %s since the last checkpoint is not committed but aborted", CLOSED, names)
 
     # -- steps 2 to 6 ----------------------------------------------------------------------------------------------------
 
@@ -512,7 +510,7 @@ class Attempt:
         if at_once:
             self._steps.publish(at_once)
         if any(ack.run.attempt > 0 and self._has_sink(ack) for ack in acks):
-            log.info("round %d: tasks were tried again; what their first tries left is looked for", result.round)
+            log.info("round %d: tasks were retried; the remains of their failed tries are swept", result.round)
             self._steps.sweep(self.progress.committables, self.progress.writer_states())
         if running.carried is not None:
             self._cut(running.carried, result)
@@ -543,7 +541,7 @@ class Attempt:
                 raise error
             _raise_first_error(acks)
         except Exception as failed:
-            text = "checkpoint %d is complete, and not all functions could be told: %s"
+            text = "checkpoint %d is complete, but not all functions could be notified: %s"
             log.warning(text, self.checkpoints.completed[-1], failed)
 
     # -- the end of an attempt -------------------------------------------------------------------------------------------

@@ -43,10 +43,10 @@ from tidegate.runtime.steps import CheckpointSteps
 
 log = logging.getLogger(__name__)
 
-_NOT_TAKEN = "A checkpoint that was asked for could not be taken."
+_NOT_TAKEN = "The requested checkpoint could not be taken."
 _SLOW = (
-    "checkpoint %d: its metadata is not stored after execution.checkpointing.timeout; rounds go on, "
-    "and no output is committed until storage answers"
+    "checkpoint %d: its metadata is not stored after execution.checkpointing.timeout; rounds continue, "
+    "but no output is committed until storage answers"
 )
 
 
@@ -97,7 +97,7 @@ class NoCheckpoints(Savepoints):
         """Only a checkpoint has to be aborted; a savepoint is given up by the attempt."""
 
     def round_declined(self, checkpoint: Checkpoint | None, reason: str, written: set[str]) -> None:
-        raise RoundError("A round could not store its results, and without checkpoints it cannot go on", found=reason)
+        raise RoundError("A round could not store its results, and the job has no checkpoint to restore", found=reason)
 
     def round_accepted(self, context: RoundContext, before: Progress, after: Progress) -> None:
         """No function waits for news of checkpoints, and nothing is deleted before the end."""
@@ -266,7 +266,7 @@ class Checkpoints(Savepoints):
             taken = self._lease.take_id(at_least=self.history.highest_id + 1, spare=most - 1)
         except StorageError as error:
             self.abort(self._new(self._lease.last_id, trigger_ms), Reason.TRIGGER_FAILED, str(error))
-            self._refuse_asked("checkpoint storage gave no id for it")
+            self._refuse_asked("checkpoint storage failed, so it has no id")
             return None
         checkpoint = self._new(taken, trigger_ms, frozenset(expected))
         checkpoint.aligned_until = aligned_until
@@ -622,7 +622,7 @@ def _stop_watching(checkpoint: Checkpoint) -> None:
 
 
 def _not_taken(why: str) -> CheckpointError:
-    return CheckpointError(_NOT_TAKEN, found=why, cure="see the job's log, and ask again")
+    return CheckpointError(_NOT_TAKEN, found=why, cure="read the job's log, and retry the command")
 
 
 def _acknowledge(checkpoint: Checkpoint, acks: list[Ack], progress: Progress) -> None:

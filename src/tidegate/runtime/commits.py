@@ -106,10 +106,10 @@ class SinkCommitters:
                 self._clock.wait(_NEVER, delay / 1000)  # a cancellation waits: step 7 has promised this output
                 delay = min(delay * 2, 30_000)
         raise CommitError(
-            "A sink did not take a commit that a completed checkpoint holds",
+            "A sink could not commit the output of a completed checkpoint",
             where=f"sink {self._labels[operator_id]}",
             found=f"{count(self._attempts, 'attempt')}, the last: {last}",
-            cure="bring the outside system back; the restarted job commits it again",
+            cure="bring the external system back; the restarted job retries the commit",
         )
 
     def abort(self, prepared: Mapping[int, Sequence[object]]) -> None:

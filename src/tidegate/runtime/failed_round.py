@@ -78,7 +78,7 @@ class FailedRound:
         """Not if the program holds a password (of a connector): the file would show it."""
         forget(files)
         if secrets.are_in(pickle.dumps(self, 5)):
-            log.warning("the round that failed is not kept to be run again: the program holds a password")
+            log.warning("the failed round is not stored for a replay: the program holds a password")
             return
         fresh = self._fresh(files)
         copied = fresh if sum(file.size for file in fresh) <= MOST_COPIED else []
@@ -112,10 +112,10 @@ class FailedRound:
         content = files.read_if_exists(PATH)
         if content is None:
             raise SnapshotError(
-                "A round that failed in user code leaves its plan in the job's directory.",
+                "The job's directory contains no round that failed in user code.",
                 where=files.root,
                 found=f"no {PATH} in it",
-                cure="give the directory of a job that has failed (execution.checkpointing.dir, then the job's id), or a "
+                cure="give the directory of a failed job (execution.checkpointing.dir, then the job's id), or a "
                 "checkpoint with --program FILE",
             )
         head = content[: len(_MAGIC) + 1]
@@ -123,7 +123,7 @@ class FailedRound:
             raise corrupt(files.location(PATH), f"a file beginning with {_MAGIC!r}", repr(head))
         if head[-1] != VERSION:
             raise NewerFormatError(
-                "A failed round must be of a version this Tidegate reads.",
+                "This Tidegate cannot read the version of the failed round.",
                 where=files.location(PATH),
                 found=f"version {head[-1]}; this Tidegate reads {VERSION}",
                 cure="use the version of Tidegate that ran the job",

@@ -101,23 +101,21 @@ class StartedJob:
     def _describe_suspension(self) -> JobSuspendedError:
         kept = self._kept()
         if self._master.has_fixed_id:
-            cure = "start the same program again: it goes on from there"
+            cure = "start the same program again: it continues from there"
         else:
-            cure = (
-                "to go on from there, start the program with execution.state-recovery.path set to it (tidegate run -s)"
-            )
+            cure = "to continue from there, start the program with execution.state-recovery.path set to it (tidegate run -s)"
         return JobSuspendedError(
             f"Job '{self._master.graph.name}' ({self.job_id}) was interrupted; nothing is lost and nothing was deleted",
-            where=kept or "no checkpoint was complete yet, and no output committed with one",
-            cure=cure if kept else "start the program again: it begins anew",
+            where=kept or "no checkpoint was complete yet, so no output was committed with a checkpoint",
+            cure=cure if kept else "start the program again: it starts with empty state",
         )
 
     def _kept(self) -> str | None:
         try:
             kept = self._master.kept_checkpoint()
         except TidegateError as error:  # storage may be why the job failed: that must not hide it
-            return f"whether a checkpoint is kept could not be read: {error.rule}"
-        return f"its latest checkpoint is kept: {kept}" if kept else None
+            return f"it is not known whether a checkpoint is retained: {error.rule}"
+        return f"its latest checkpoint is retained: {kept}" if kept else None
 
     def collect(self, channel_id: str) -> Iterator[Any]:
         """Values of an ``execute_and_collect`` sink as they are published."""

@@ -22,14 +22,14 @@ def restored(metadata: CheckpointMetadata, where: str, settings: JobSettings) ->
     if not metadata.is_unaligned:
         return metadata
     if metadata.checkpoint_id == settings.ignored_in_flight_of:
-        log.warning("%s: %s in flight dropped, as told", where, count(metadata.in_flight_records, "record"))
+        log.warning("%s: %s in flight discarded, as configured", where, count(metadata.in_flight_records, "record"))
         return msgspec.structs.replace(metadata, operators=[_without(operator) for operator in metadata.operators])
     if settings.batch_mode:
         raise RestoreError(
-            "A job in batch mode begins with nothing in flight.",
+            "A job in batch mode cannot restore records in flight.",
             where=where,
             found=f"{count(metadata.in_flight_records, 'record')} in flight",
-            cure="restore it in streaming mode and take a savepoint, which has none",
+            cure="restore it in streaming mode and take a savepoint, which contains no records in flight",
         )
     return metadata
 
@@ -61,10 +61,10 @@ def check_channels(graph: JobGraph, states: Mapping[str, OperatorState], where: 
         channels = {name for part in state.in_flight() for name in part.channels}
         if channels - known.get(uid_hash, set()):
             raise RestoreError(
-                "Records in flight are restored into a program with the same inputs.",
+                "Records in flight cannot be restored: the program has other inputs.",
                 where=f"{where}, operator {names.get(uid_hash, state.name)!r}",
-                found=f"{count(sum(part.records for part in state.in_flight()), 'record')} in flight, some by an input that "
-                "is gone",
-                cure="restore with the program as it was and take a savepoint, which has none; or set "
-                "execution.checkpointing.recover-without-channel-state.checkpoint-id to this checkpoint's id, which drops them",
+                found=f"{count(sum(part.records for part in state.in_flight()), 'record')} in flight, some from an input that "
+                "does not exist now",
+                cure="restore with the previous program and take a savepoint, which contains no records in flight; or set "
+                "execution.checkpointing.recover-without-channel-state.checkpoint-id to this checkpoint's id to discard them",
             )

@@ -50,10 +50,10 @@ def _stores_behind(settings: JobSettings, directory: str, one_host: bool) -> boo
         return one_host and "://" in directory and not directory.startswith(("file:", "memory:"))
     if not one_host:
         raise ConfigurationError(
-            "State files wait for a checkpoint on the host that tasks and driver share",
+            "State files cannot wait for a checkpoint: tasks and driver share no host",
             where=options.UPLOAD.key,
             found="behind, and tasks run on other hosts",
-            cure="leave it out: on a cluster state files are stored with their round",
+            cure="remove the key: on a cluster state files are stored with their round",
         )
     return True
 
@@ -69,7 +69,7 @@ def _memory() -> HeldDirectory:
     """Where files lie in the memory of this host: its tasks reach them, and they end with the driver."""
     if not os.access(_SHARED_MEMORY, os.W_OK):
         raise ConfigurationError(
-            "Checkpoints in memory need a file system in memory",
+            "Checkpoints cannot be stored in memory: the host has no writable file system in memory",
             where="execution.checkpointing.storage: jobmanager",
             found=f"{_SHARED_MEMORY} cannot be written",
             cure="set execution.checkpointing.dir, or execution.checkpointing.storage: filesystem",

@@ -65,7 +65,7 @@ class Heartbeat:
                     self._on_lost(self._lease.token, error)
             return
         except Exception as error:
-            log.warning("heartbeat not written, tried again: %s", error)
+            log.warning("heartbeat not written, retrying: %s", error)
         self._arm()
 
 
@@ -83,7 +83,7 @@ class Claimed:
         except FencedError as error:
             return error
         except Exception as error:
-            log.warning("whether the lease is still held could not be read: %s", error)
+            log.warning("it is not known whether the lease is still held: %s", error)
         return None
 
     def release(self) -> None:

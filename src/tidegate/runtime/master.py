@@ -219,8 +219,8 @@ class JobMaster:
         if isinstance(command, StopCommand):
             return command.succeed(self.status)
         if self.status is JobStatus.CANCELED:
-            return command.fail(JobCancelledError("The job was cancelled", found="it takes no commands any more"))
-        command.fail(CheckpointError("A job that has ended takes no commands.", found=f"it is {self.status.name}"))
+            return command.fail(JobCancelledError("The job was cancelled", found="it takes no more commands"))
+        command.fail(CheckpointError("The job has ended, so it takes no commands.", found=f"it is {self.status.name}"))
 
     def _become(self, status: JobStatus) -> bool:
         """The one way the status changes. An end is final, and a job that is being cancelled only ends."""
@@ -333,7 +333,7 @@ class JobMaster:
                 current = self._current or self._start()
                 if isinstance(current, FinishedBefore):
                     log.warning(
-                        "job '%s' (%s) has finished in an earlier run: there is nothing to do. %s",
+                        "job '%s' (%s) finished in an earlier run: there is nothing to do. %s",
                         self.graph.name,
                         self.job_id,
                         _how_to_go_on(current.savepoint),
@@ -441,7 +441,7 @@ class JobMaster:
 
     def _end_with(self, ending: Ending) -> None:
         """An attempt before was told to end with a savepoint. It is complete, and its output is committed."""
-        log.warning("job %s was told to end before, with the savepoint %s: it does", self.job_id, ending.address)
+        log.warning("job %s was asked to end with the savepoint %s before: it ends now", self.job_id, ending.address)
         self._savepoint = ending.address
         if ending.cancels:
             raise JobCancelledError("The job was cancelled", where=f"its savepoint: {ending.address}")
@@ -476,9 +476,7 @@ class JobMaster:
     def _say_restart(self, error: Exception, delay_ms: int, times: int) -> None:
         if self._same_failures.repeats(error):
             attempt = (
-                f"attempt {times} of {self._same_failures.limit}"
-                if times
-                else "tried again as the restart strategy says"
+                f"attempt {times} of {self._same_failures.limit}" if times else "retried as the restart strategy says"
             )
             text = "job %s: same failure as before, %s; restart in %d ms: %s"
             log.warning(text, self.job_id, attempt, delay_ms, str(error).partition("\n")[0])
@@ -583,15 +581,15 @@ def _refuse_held_back(operator: SinkNode) -> None:
     reason = operator.spec.sink.holds_back
     if reason is not None:
         raise ConfigurationError(
-            "At-least-once commits the output of a round with the round, so a sink may not hold it back",
+            "The sink holds output back, but at-least-once mode commits the output of every round with the round",
             where=f"sink {operator.label}",
             found=reason,
-            cure="execution.checkpointing.mode: EXACTLY_ONCE, or a sink without it",
+            cure="set execution.checkpointing.mode: EXACTLY_ONCE, or use another sink",
         )
 
 
 def _how_to_go_on(savepoint: str) -> str:
     if savepoint:
         key = "execution.state-recovery.path"
-        return f"It was stopped with a savepoint: to go on, start it with {key}={savepoint} (tidegate run -s)"
-    return "To run it anew, give it another tidegate.job-id"
+        return f"It was stopped with a savepoint: to continue, start it with {key}={savepoint} (tidegate run -s)"
+    return "To run it again from the start, give it another tidegate.job-id"

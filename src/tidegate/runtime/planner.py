@@ -238,7 +238,7 @@ class SourcePlanner:
                 try:
                     s.enumerator.checkpoint_complete(position)
                 except Exception as error:
-                    log.warning("source '%s' could not be told of a checkpoint: %s", s.operator.name, error)
+                    log.warning("source '%s' could not be notified of a checkpoint: %s", s.operator.name, error)
 
     @property
     def some_finished(self) -> bool:

@@ -167,7 +167,7 @@ class Progress:
         expected = {(chain.id, s) for chain in self.graph.chains for s in range(chain.parallelism)}
         if len(acks) != len(tokens) or set(tokens) != expected:
             raise RoundError(
-                "Every subtask acknowledges a round exactly once",
+                "Not every subtask has acknowledged the round exactly once",
                 found=f"{len(acks)} acks of {len(tokens)} subtasks, expected {len(expected)}",
             )
         sender = {e.id: self.graph.chain_of[e.source] for chain in self.graph.chains for e in chain.inputs}
@@ -178,7 +178,7 @@ class Progress:
                         "Subtasks of a round saw different attempts of the same task",
                         where=f"chain {ack.chain}, subtask {ack.subtask}, edge {edge} from subtask {subtask}",
                         found=f"token {token}, acknowledged was {tokens[sender[edge], subtask]}",
-                        cure="the round is run again from the last checkpoint",
+                        cure="do nothing: the job restarts from the last checkpoint",
                     )
 
     def accept(self, acks: Iterable[Ack]) -> Accepted:

@@ -55,9 +55,9 @@ class Rehearsal:
         except RoundError as error:
             if self._watchdog.end():
                 raise RoundError(
-                    "The functions of a job open in reasonable time.",
+                    "The functions of the job take too long to open.",
                     found=f"they had not all opened after {self._patience_ms:.0f} ms",
-                    cure="see what open() waits for, or raise execution.checkpointing.timeout",
+                    cure="find out what open() waits for, or raise execution.checkpointing.timeout",
                 ) from error
             raise
         finally:

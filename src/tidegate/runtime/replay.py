@@ -52,10 +52,10 @@ def replay(failed: FailedRound, directory: str, stopped: Stopped) -> bool:
     gone = failed.missing_files()
     if gone:
         raise SnapshotError(
-            "A round is run again from the state files it began with.",
+            "State files of the failed round are missing, so it cannot be run again.",
             where=failed.root,
-            found=f"these are gone: {', '.join(gone)}",
-            cure="the job has gone on since: debug it when it has failed for good, or give a checkpoint with --program FILE",
+            found=f"missing: {', '.join(gone)}",
+            cure="debug the job after it has failed for good (it has continued since); or give a checkpoint with --program FILE",
         )
     sys.path.extend(path for path in failed.modules if path not in sys.path)
     rounds = LocalRounds(failed.spec, directory, stopped)
@@ -184,7 +184,7 @@ def _read(state: UserValue) -> UserValue:
                 return dict(read()) if method == "items" else read()
             except Exception as error:
                 return f"<cannot be read: {type(error).__name__}: {error}>"
-    return "<not kept by key>"
+    return "<not keyed>"
 
 
 def user_frame(tb: TracebackType | None) -> TracebackType | None:

@@ -30,8 +30,8 @@ class End(Enum):
 
     FAILED = "user code failed"
     FINISHED = "all sources have ended"
-    IDLE = "the sources have nothing more to read now"
-    ENOUGH = "that was as many rounds as were asked for"
+    IDLE = "the sources have no more records now"
+    ENOUGH = "the requested number of rounds has run"
     DECLINED = "a snapshot could not be taken"
 
 
@@ -94,9 +94,9 @@ def _refuse_once_only(graph: JobGraph) -> None:
     for operator in sources_of(graph):
         if not operator.spec.source.can_replay:
             raise SnapshotError(
-                "What is behind a checkpoint can be run again if all sources can be read again.",
+                "The rounds after the checkpoint cannot be run again: a source cannot be read again.",
                 where=f"source '{operator.name}'",
-                found="what it has given once it does not give again",
+                found="it does not give its records a second time",
             )
 
 

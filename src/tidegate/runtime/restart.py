@@ -250,7 +250,7 @@ def from_configuration(configuration: Mapping[str, Any], checkpointing_enabled: 
         return NoRestart()
     if kind not in _OPTIONS:
         raise ConfigurationError(
-            "restart-strategy.type must be a strategy that exists.",
+            "restart-strategy.type is not a known strategy.",
             found=repr(name),
             cure="use one of none, fixed-delay, exponential-delay, failure-rate",
         )

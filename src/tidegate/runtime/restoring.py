@@ -105,7 +105,7 @@ class Restoring:
                 try:
                     self._tidy_up(claimed.lease, recovery)
                 except Exception as error:  # the job has finished all the same
-                    log.warning("job %s: could not tidy up behind the finished job: %s", self._job.job_id, error)
+                    log.warning("job %s: could not clean up after the finished job: %s", self._job.job_id, error)
                 begun: Checked | FinishedBefore = FinishedBefore(claimed, recovery.lineage.savepoint)
             else:
                 begun = self._check(claimed, recovery, first)
@@ -150,7 +150,7 @@ class Restoring:
         located.check_signature(key, accept_unsigned=located.metadata == self._accepted)
         if located.metadata.is_unaligned and not settings.allow_pickle:
             raise RestoreError(
-                f"Records in flight are pickled, and pickles are refused ({ALLOW_PICKLE.key}).",
+                f"The checkpoint has pickled records in flight, and pickles are refused ({ALLOW_PICKLE.key}).",
                 where=located.address,
                 found=f"{located.metadata.in_flight_records} records in flight",
                 cure="restore a savepoint or an aligned checkpoint",
@@ -172,10 +172,10 @@ class Restoring:
         if ending is not None and ending.address == origin_of(path):
             return
         raise RestoreError(
-            "A job that has checkpoints of its own goes on from them: from elsewhere it would write its output again",
+            "The job has checkpoints of its own: started from another snapshot, it would write its output again",
             where=f"job {self._job.job_id}, {self._job.files.root}",
-            found=f"its latest checkpoint is {latest.address}, and it is to start from {path}",
-            cure="leave the path out to go on; give another tidegate.job-id to start from there; to go back on purpose, "
+            found=f"its latest checkpoint is {latest.address}, and it was started from {path}",
+            cure="remove the path to continue; set another tidegate.job-id to start from there; to go back on purpose, "
             "move the job's directory away",
         )
 
@@ -317,7 +317,7 @@ class Restoring:
         self, lease: Lease, completed: CompletedCheckpoints, committers: SinkCommitters, graph: JobGraph
     ) -> Checkpoints | NoCheckpoints:
         job, settings, policy = self._job, self._job.settings, self._job.settings.checkpoints
-        refusal = "a job in batch mode is one round, and takes none" if settings.batch_mode else None
+        refusal = "a job in batch mode is one round, and takes no savepoints" if settings.batch_mode else None
         place = SavepointPlace(
             job.job_id, job.program.name, settings.savepoint_dir, refusal, group=settings.group_access
         )
@@ -371,13 +371,13 @@ def _refused(operator: Operator, error: RestoreError) -> Misfit:
 
 def _begins_beside_output(job: Submission, recovery: Recovery) -> RestoreError:
     savepoint = recovery.lineage.savepoint
-    go_on = f"to go on, start from its savepoint {savepoint}; or " if savepoint else ""
+    go_on = f"to continue, start from its savepoint {savepoint}; or " if savepoint else ""
     return RestoreError(
-        "A job does not begin anew beside its own committed output without being told to: all of it would be written twice",
+        "The job would start with empty state, but has committed output: all of that output would be duplicated",
         where=f"job {job.job_id}, {job.files.root}",
         found=f"it was cancelled after checkpoint {recovery.committed} was committed, and its checkpoints were deleted",
-        cure=f"{go_on}remove the output, or accept it twice, and set tidegate.start-anew=true; or use another tidegate.job-id. "
-        "execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION keeps checkpoints next time",
+        cure=f"{go_on}remove the output, or accept duplicates, and set tidegate.start-anew=true; or set another tidegate.job-id. "
+        "Next time set execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION to retain checkpoints",
     )
 
 

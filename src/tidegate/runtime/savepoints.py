@@ -105,20 +105,20 @@ class Savepoints:
 
     def _refuse_if_impossible(self, command: SavepointCommand, last: Target | None) -> None:
         if self.closed:
-            raise _refused(CLOSED, "set it to true")
+            raise _refused(CLOSED, "set the key to true")
         if self._place.refusal is not None:
-            raise _refused(self._place.refusal, "run it in streaming mode")
+            raise _refused(self._place.refusal, "run the job in streaming mode")
         if last is not None:
             raise _refused(
-                f"the job ends already, with the savepoint {last.address}", "take that one, when it is there"
+                f"the job is already ending with the savepoint {last.address}", "use that savepoint when it is complete"
             )
         fixed = [o.label for o in sources_of(self._graph) if not o.spec.source.can_stop]
         if fixed and isinstance(command, StopWithSavepoint):
             raise RefusedError(
-                "A job stops only if all its sources can.",
+                "The job cannot stop: some of its sources cannot stop.",
                 where=f"job {self._place.job_id}",
-                found=f"what {', '.join(fixed)} has taken and not handed over would be lost",
-                cure="cancel the job, with a savepoint if its state is to be kept",
+                found=f"records that {', '.join(fixed)} has received but not handed over would be lost",
+                cure="cancel the job; add a savepoint to keep its state",
             )
 
     def _make_room(self, address: str) -> None:
@@ -145,7 +145,7 @@ class Savepoints:
         try:
             taken = self._take_id()
         except StorageError as error:
-            self.give_up_target(target, f"checkpoint storage gave no id for it: {error}")
+            self.give_up_target(target, f"checkpoint storage failed, so it has no id: {error}")
             return None
         begun = Checkpoint(taken, self._lease.token, now_ms, now, FOREVER, kind=SAVEPOINT, target=target)
         self._all[taken] = begun
@@ -254,9 +254,9 @@ class Savepoints:
     def _not_taken(self, why: str) -> TidegateError:
         """Whoever waits for a savepoint while somebody else ends the job is told that the job was ended."""
         if self._stop.asked.is_set():
-            return self._stop.error().having(found="its savepoint was not complete, and is discarded")
-        cure = "see the job's log, and ask again"
-        return CheckpointError("A savepoint that was asked for could not be taken.", found=why, cure=cure)
+            return self._stop.error().having(found="its savepoint was incomplete and is discarded")
+        cure = "read the job's log, and retry the command"
+        return CheckpointError("The requested savepoint could not be taken.", found=why, cure=cure)
 
     def _forget(self, checkpoint: Checkpoint) -> None:
         self._all.pop(checkpoint.checkpoint_id, None)
@@ -280,4 +280,4 @@ class Savepoints:
 
 
 def _refused(why: str, cure: str) -> RefusedError:
-    return RefusedError("A savepoint that was asked for could not be taken.", found=why, cure=cure)
+    return RefusedError("The requested savepoint could not be taken.", found=why, cure=cure)

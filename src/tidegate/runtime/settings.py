@@ -96,13 +96,13 @@ class JobSettings:
         ports, local_dirs = get(options.METRICS_PORT), _local_dirs(get)
         if policy is not None and get(options.JOB_ID) is not None and not get(options.CHECKPOINT_DIR):
             raise ConfigurationError(
-                "A job with a fixed id is found again by its directory",
-                found=f"tidegate.job-id={get(options.JOB_ID)}, and no execution.checkpointing.dir: every start would begin anew",
-                cure="set execution.checkpointing.dir, or leave tidegate.job-id out",
+                "A job with a fixed id has no directory in which its next start could find its checkpoints",
+                found=f"tidegate.job-id={get(options.JOB_ID)}, and no execution.checkpointing.dir",
+                cure="set execution.checkpointing.dir, or remove tidegate.job-id",
             )
         if policy is not None and policy.unaligned and not get(options.ALLOW_PICKLE):
             raise ConfigurationError(
-                "Unaligned checkpoints hold records in flight, which are pickled",
+                "Unaligned checkpoints need pickles for records in flight, and pickles are not allowed",
                 found=f"execution.checkpointing.unaligned.enabled with {options.ALLOW_PICKLE.key}=false",
                 cure="use aligned checkpoints, or allow pickles",
             )

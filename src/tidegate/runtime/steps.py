@@ -247,7 +247,7 @@ class Steps:
 
     def _give_up_if_dropping(self) -> None:
         if self.savepoints.is_dropping:
-            raise CheckpointError("The job ends, or restarts, before the savepoint is complete.")
+            raise CheckpointError("The job ended or restarted before the savepoint was complete.")
 
     def _end_with(self, checkpoint: Checkpoint, cut: Cut) -> Work:
         savepoint = cut.savepoint
