@@ -52,7 +52,7 @@ def test_a_second_driver_on_this_host_is_refused(files: Files, clock: ManualCloc
         acquire(files, clock, job_id="job")
     assert caught.value.where == files.root
     assert f"process {os.getpid()} on" in str(caught.value.found)
-    assert "since 5 s and is alive" in str(caught.value.found)
+    assert "has held it for 5 s and is alive" in str(caught.value.found)
     assert f"kill {os.getpid()}" in str(caught.value.cure)
     assert not isinstance(caught.value, FencedError)
     assert newest_token(files) == 1
@@ -63,7 +63,7 @@ def test_a_driver_of_another_host_is_believed_by_its_heartbeat(files: Files, clo
     clock.advance(25_000)
     lease.renew()
     clock.advance(29_000)
-    with pytest.raises(LeaseError, match="last sign of life 29 s ago"):
+    with pytest.raises(LeaseError, match="last heartbeat was 29 s ago"):
         take(files, clock, alive=None)
     clock.advance(1_000)
     assert take(files, clock, alive=None).token == 2

@@ -170,7 +170,7 @@ def test_a_stopped_job_that_is_started_without_its_savepoint_says_so(
     done = job.committed()
     assert run(job) is JobStatus.FINISHED
     assert job.committed() == done
-    assert f"to go on, start it with execution.state-recovery.path={path} (tidegate run -s)" in caplog.text
+    assert f"to continue, start it with execution.state-recovery.path={path} (tidegate run -s)" in caplog.text
 
 
 def test_from_elsewhere_beside_its_own_checkpoints_is_refused(tmp_path: Path) -> None:

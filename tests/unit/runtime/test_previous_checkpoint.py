@@ -205,7 +205,7 @@ def test_no_other_is_kept(tmp_path: Path) -> None:
     job.damage_metadata()
     for settings in ({}, PREVIOUS):
         with pytest.raises(
-            CorruptFileError, match=r"no other checkpoint of the job is kept \(execution.checkpointing.num-"
+            CorruptFileError, match=r"no other checkpoint of the job is retained \(execution.checkpointing.num-"
         ):
             job.run(**one, **settings)
 
