@@ -1,4 +1,4 @@
-"""One checkpoint or savepoint of an attempt, from its trigger to its end: its stage, its figures, and the commands that wait for it.
+"""One checkpoint or savepoint of an attempt, from its trigger to its end: its stage, its figures, the commands that wait for it.
 
 The stage is a type. It says which step of the protocol is done:
 

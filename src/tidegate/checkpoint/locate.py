@@ -1,4 +1,4 @@
-"""From ``execution.state-recovery.path`` to a snapshot: a savepoint, a ``chk-n``, or the ``_metadata`` of either."""
+"""Find the snapshot of ``execution.state-recovery.path``: a savepoint, a ``chk-n``, or the ``_metadata`` of either."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Located:
     def check_signature(self, key: SigningKey | None, *, accept_unsigned: bool = False) -> None:
         """Raise ``RestoreError`` unless this key signed the snapshot. Without a key everything is accepted.
 
-        Restoring unpickles what the snapshot holds: whoever can write a snapshot can run code in the job. Call this before
-        anything of the snapshot but its metadata is read.
+        A restore unpickles the content of the snapshot: whoever can write a snapshot can run code in the job. Call this before
+        anything except the metadata of the snapshot is read.
         """
         if key is None or (self.signature is None and accept_unsigned):
             return
@@ -64,7 +64,7 @@ class Located:
         )
 
     def verify_files(self) -> None:
-        """Raise ``CorruptFileError`` if a state file is not what was written. Reads all of them."""
+        """Raise ``CorruptFileError`` if the content of a state file has changed. Reads all state files."""
         self.check_files()
         for file in self.metadata.state_files():
             verify_content(self.root, file.path, size=file.size, hash=file.hash)
@@ -87,16 +87,16 @@ class Located:
 
 
 def locate(path: str, what: str = RESTORED) -> Located:
-    """Find and read the snapshot a user's path means, to look at it: of a job's directory the latest completed checkpoint.
-    ``RestoreError`` or ``CorruptFileError`` if that cannot be."""
+    """Find and read the snapshot at a user's path, for reading only. A job's directory stands for its latest completed
+    checkpoint. Raises ``RestoreError`` or ``CorruptFileError`` if there is no such snapshot."""
     here = _directory(path)
     latest = _latest_of_job(here) if here.exists(DIRECTORY) and not here.exists(FILE_NAME) else None
     return latest or locate_exactly(path, what)
 
 
 def locate_exactly(path: str, what: str = RESTORED) -> Located:
-    """As ``locate``, to start from it or to delete it: which of a job's checkpoints is meant has to be said. ``what``: for
-    messages, what the path is to the user."""
+    """Do as ``locate``, for a snapshot to start from or to delete: the path must name one checkpoint, not a job's directory.
+    ``what``: the name of the path in messages."""
     here = _directory(path)
     if here.exists(FILE_NAME):
         return _read_directory(here)
@@ -109,14 +109,14 @@ def _directory(path: str) -> Files:
 
 
 def locate_own(files: Files, point: RestorePoint) -> Located:
-    """Read a checkpoint the lineage names: in the job's own directory, or where the attempt had restored from."""
+    """Read a checkpoint that the lineage names, in the job's own directory or where the attempt restored from."""
     if point.directory:
         return locate(point.directory)
     path = metadata_path(point.checkpoint_id)
     try:
         metadata, signature = read_signed(files, path)
     except CorruptFileError as error:
-        # An older one is never taken instead: this one may have been committed.
+        # Never take an older checkpoint instead: the output of this one may have been committed.
         raise CorruptFileError(
             "The latest completed checkpoint cannot be read.",
             where=files.location(path),
@@ -171,7 +171,7 @@ def _not_found(here: Files, path: str, what: str) -> RestoreError:
 
 
 def names_in(here: Files) -> list[str] | None:
-    """None: it is a file. A store of objects has none that is both."""
+    """List the names in a directory. None: the path is a file. In an object store no path is both."""
     try:
         return here.list_names()
     except StorageError as error:
@@ -181,7 +181,7 @@ def names_in(here: Files) -> list[str] | None:
 
 
 def _which_of(here: Files, checkpoints: list[str], what: str) -> str:
-    """A job goes on by itself; whoever gives a path has to say which."""
+    """Return the cure for the path of a job's directory: the user has to name one checkpoint."""
     try:
         latest = _latest_of_job(here)
     except (CorruptFileError, RestoreError):

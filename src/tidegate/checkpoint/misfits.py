@@ -1,4 +1,4 @@
-"""What of a program does not fit the state it restores: however it was found, it is one report."""
+"""Report what does not fit between a program and the state that it restores: one report for all misfits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CURE_OF_REMOVED = (
 
 @dataclass(frozen=True)
 class Misfit:
-    """``uid_hash``: of the operator. ``found`` names it, the state, what it was and what it is."""
+    """``uid_hash``: of the operator. ``found`` names the operator, the state, its stored form and its present form."""
 
     uid_hash: str
     found: str
@@ -28,12 +28,12 @@ class Misfit:
 
 
 def named(name: str, uid: str | None, uid_hash: str) -> str:
-    """An operator as reports speak of it."""
+    """Return the name of an operator in reports."""
     return f"operator {name!r} (uid {uid or uid_hash})"
 
 
 def refusal(where: str | None, misfits: Iterable[Misfit], order: Sequence[str] = ()) -> RestoreError:
-    """``order``: uid hashes of the program's operators; what is not in it comes last."""
+    """Make one error of all misfits. ``order``: uid hashes of the program's operators; other operators come last."""
     place = {uid_hash: n for n, uid_hash in enumerate(order)}
     told = sorted(misfits, key=lambda misfit: place.get(misfit.uid_hash, len(place)))
     cures = list(dict.fromkeys(misfit.cure for misfit in told))

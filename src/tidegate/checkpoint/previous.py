@@ -1,10 +1,10 @@
-"""Going on from the checkpoint before, because the newest is damaged: only where nothing would be written twice.
+"""Continue from the previous checkpoint because the newest one is damaged, only if no output would be duplicated.
 
-Behind step 7 comes step 8: the output of a complete checkpoint is committed, and whoever goes on from an older one makes the same
-output again. So a damaged checkpoint may be passed over only if it is **known** that it had none to commit. Its metadata tells, if
-that can be read (a state file is damaged), else the history, which has the number. The lists of the lease do not tell: they are
-written before the commit, and may fail to be. Where nobody can tell, it is refused. A checkpoint with which the job was told to end
-is never passed over: its savepoint may be in somebody's hands.
+Step 8 follows step 7: the output of a complete checkpoint is committed, and a job that continues from an older checkpoint makes
+the same output again. So a damaged checkpoint may be skipped only if it is **known** that it had no output to commit. Its metadata
+says so, if the metadata can be read (a state file is damaged); else the history, which has the number. The lists of the lease do
+not say so: they are written before the commit, and that write may fail. If the number is not known, skipping is refused. A
+checkpoint with which the job was asked to end is never skipped: another job may already use its savepoint.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 
 
 def newest_undamaged(files: Files, lineage: Lineage) -> tuple[Lineage, Located | None]:
-    """The newest kept checkpoint that is whole, every file of it read, and the lineage up to it. Reads only.
+    """Return the newest retained checkpoint that is undamaged, and the lineage up to it. Reads every file, writes nothing.
 
-    ``CorruptFileError`` if none is left, ``RestoreError`` if output may have been committed behind it.
+    ``CorruptFileError`` if no such checkpoint is left, ``RestoreError`` if output may have been committed after it.
     """
     points = list(lineage.retained)
     while points:
@@ -49,7 +49,7 @@ def newest_undamaged(files: Files, lineage: Lineage) -> tuple[Lineage, Located |
 
 
 def offering_previous(damage: CorruptFileError, files: Files, lineage: Lineage) -> CorruptFileError:
-    """The same error with the ways out that there are."""
+    """Return the same error with the possible cures."""
     again = f"to accept that committed output is duplicated, set {RECOVERY_PATH.key} to an older checkpoint"
     if len(lineage.retained) > 1:
         before = files.location(f"chk-{lineage.retained[-2].checkpoint_id}")
