@@ -182,7 +182,7 @@ class NewSavepoint:
         return file
 
     def publish(self) -> None:
-        """Publish the metadata. When this returns, the savepoint is complete. A second call, also by another process, does nothing."""
+        """Publish the metadata: the savepoint is complete when this returns. Another call, also by another process, has no effect."""
         content = encode_metadata(self._metadata, self._job.signing_key)
         try:
             self._files.publish(FILE_NAME, content)
