@@ -182,7 +182,7 @@ class NewSavepoint:
         return file
 
     def publish(self) -> None:
-        """Publish the metadata: the savepoint is complete when this returns. Another call, also by another process, has no effect."""
+        """Publish the metadata: the savepoint is complete when this returns. A second call, also by another process, is safe."""
         content = encode_metadata(self._metadata, self._job.signing_key)
         try:
             self._files.publish(FILE_NAME, content)

@@ -310,7 +310,7 @@ class Attempt:
         self._move(Resting(stopping) if isinstance(self.phase, Resting) else stopping)
 
     def _last_failed(self, checkpoint: Checkpoint, error: Exception) -> None:
-        """Continue the job: its last savepoint has failed."""
+        """Continue the job, because its last savepoint has failed. Raise if event time has already ended."""
         drained = (
             isinstance(at_heart(self.phase), LastCut) and checkpoint.ending is not None and checkpoint.ending.drained
         )

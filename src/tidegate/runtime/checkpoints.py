@@ -110,7 +110,7 @@ class NoCheckpoints(Savepoints):
         self._savepoint_stored(checkpoint, stage)
 
     def failed(self, checkpoint: Checkpoint, stage: Failed, seconds: float) -> None:
-        """Record the failure. The attempt aborts a savepoint that the job would have ended with."""
+        """Handle a failed savepoint. The attempt itself aborts a savepoint that the job would have ended with."""
         if checkpoint.ending is None:
             self._savepoint_failed(checkpoint, stage)
 

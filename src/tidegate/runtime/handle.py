@@ -1,4 +1,4 @@
-"""A job in a thread of its own, and the handle others hold on it."""
+"""A job in its own thread, and the handle of the job."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tidegate.runtime.statistics import Listener
 
 
 class StartedJob:
-    """Starts the job at once. The checks of ``JobMaster.prepare`` run in the caller's thread, so their errors surface there, except
-    an outage that the restart strategy covers. After the checks, and before the job runs, whoever shows it is told: what it says
-    of the start comes before all that the job says."""
+    """Starts the job at once. The checks of ``JobMaster.prepare`` run in the caller's thread and raise there, except for an outage
+    that the restart strategy covers. Faces are notified after the checks and before the job runs, so their report of the start
+    comes before all output of the job."""
 
     def __init__(self, master: JobMaster, listeners: list[Listener]) -> None:
         self._master, self._listeners = master, listeners
@@ -80,7 +80,7 @@ class StartedJob:
         return JobExecutionResult(JobID(self.job_id), int(self._seconds * 1000))
 
     def wait(self, timeout: float) -> bool:
-        """Whether it has ended, after so many seconds at most. Never raises."""
+        """Wait at most so many seconds, and return whether the job has ended. Never raises."""
         return self._done.wait(timeout)
 
     def _describe_failure(self) -> TidegateError | None:
@@ -118,7 +118,7 @@ class StartedJob:
         return f"its latest checkpoint is retained: {kept}" if kept else None
 
     def collect(self, channel_id: str) -> Iterator[Any]:
-        """Values of an ``execute_and_collect`` sink as they are published."""
+        """Yield the values of an ``execute_and_collect`` sink as they are published."""
         return iter(collected(channel_id))
 
     def trigger_savepoint(self, directory: str | None = None) -> Future[str]:

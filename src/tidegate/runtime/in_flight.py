@@ -1,4 +1,4 @@
-"""Records in flight of the checkpoint that is restored: whether they are wanted, and whether the program can take them."""
+"""Records in flight of the restored checkpoint: whether they are wanted, and whether the program can take them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def restored(metadata: CheckpointMetadata, where: str, settings: JobSettings) -> CheckpointMetadata:
-    """The checkpoint as the job takes it over: without its records in flight, if the user says so of this one."""
+    """Return the checkpoint as the job restores it: without its records in flight, if the user configured this."""
     if not metadata.is_unaligned:
         return metadata
     if metadata.checkpoint_id == settings.ignored_in_flight_of:
@@ -39,7 +39,7 @@ def _without(operator: OperatorState) -> OperatorState:
 
 
 def _emptied(snapshot: OperatorSnapshot) -> OperatorSnapshot:
-    """Event time waits no longer for splits whose last records are dropped."""
+    """Discard the records in flight. Event time no longer waits for splits whose last records are discarded."""
     part = snapshot.in_flight
     if part is None:
         return snapshot
@@ -54,7 +54,7 @@ def _emptied(snapshot: OperatorSnapshot) -> OperatorSnapshot:
 
 
 def check_channels(graph: JobGraph, states: Mapping[str, OperatorState], where: str) -> None:
-    """Raise unless what waits in front of an operator has come by inputs that it still has."""
+    """Raise if records in flight came from an input that the operator no longer has."""
     known = {chain.head.operator.uid_hash: {edge.name for edge in chain.inputs} for chain in graph.chains}
     names = {operator.uid_hash: operator.name for operator in graph.operators}
     for uid_hash, state in states.items():

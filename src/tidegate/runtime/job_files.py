@@ -1,4 +1,4 @@
-"""Where the files of a job are: its directory on storage or in memory, and the spool in which its state waits for checkpoints."""
+"""The places of a job's files: its directory on storage or in memory, and the spool in which its state waits for checkpoints."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _job_directory(settings: JobSettings, run_id: str) -> str:
 
 
 def _memory() -> HeldDirectory:
-    """Where files lie in the memory of this host: its tasks reach them, and they end with the driver."""
+    """Return the directory for files in the memory of this host: its tasks can read them, and they end with the driver."""
     if not os.access(_SHARED_MEMORY, os.W_OK):
         raise ConfigurationError(
             "Checkpoints cannot be stored in memory: the host has no writable file system in memory",
@@ -78,7 +78,7 @@ def _memory() -> HeldDirectory:
 
 
 def _sweep_memory(settings: JobSettings) -> None:
-    """What killed drivers have left in memory, unless this job is told to start from it."""
+    """Delete files in memory that killed drivers have left, unless this job starts from them."""
     restored = Files(settings.recovery_path).root if settings.recovery_path else ""
     for place in host_dirs(_SHARED_MEMORY):
         parent = os.path.join(place, _IN_MEMORY)

@@ -5,7 +5,7 @@ later anyway and where its databases can be reached, not in the driver; function
 round. Nothing is read, written or recorded: a program that does not fit leaves the job, its directory and the snapshot as they
 were. Once for a run of the driver: a restart has the same program, and the state it has written itself.
 
-What a function declares only when it processes a record no rehearsal finds: that fails its round, as any error does.
+A rehearsal does not find a state that a function declares only when it processes a record: such a misfit fails its round.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs a round again in this process: without Spark, in a directory of its own, touching no sink and nothing of the job's.
+"""Run a round again in this process: without Spark, in a directory of its own, touching no sink and nothing of the job.
 
 What stands above the failed subtask is computed again, level by level. Functions are called, never inlined, so that the user's own
 frames are there to be looked at. At the first failure ``stopped`` is called, with everything alive.
@@ -48,7 +48,7 @@ Stopped = Callable[[Failure], None]
 
 
 def replay(failed: FailedRound, directory: str, stopped: Stopped) -> bool:
-    """Whether it has failed again. ``directory``: empty, for what the round writes."""
+    """Run the round again, and return whether it failed again. ``directory``: an empty one, for files that the round writes."""
     gone = failed.missing_files()
     if gone:
         raise SnapshotError(
@@ -83,7 +83,7 @@ class LocalRounds:
         self._stopped, self.failed = stopped, False
 
     def run(self, plan: RoundPlan, until: tuple[int, int] | None = None) -> list[UserValue]:
-        """Up to the subtask ``until``, or all. What comes out behind the last level: pickled acks."""
+        """Run up to the subtask ``until``, or all. Return the output of the last level: pickled acks."""
         widths = self._spec.widths
         incoming: list[list[Row]] = [[] for _ in range(widths[0])]
         for level in range(len(widths)):
@@ -113,7 +113,7 @@ class LocalRounds:
 
 
 class _WatchedJob(Job):
-    """Its subtasks tell of a failure where it happens."""
+    """A job whose subtasks report a failure where it happens."""
 
     def __init__(self, spec: JobSpec, on_failure: Callable[[Subtask, Exception], None]) -> None:
         super().__init__(spec)

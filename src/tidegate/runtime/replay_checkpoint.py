@@ -1,4 +1,4 @@
-"""Runs the rounds behind a checkpoint in this process, to see where user code fails: nothing of the job's is changed."""
+"""Run the rounds after a checkpoint in this process, to see where user code fails: nothing of the job is changed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Behind:
 
 
 def replay_behind(program: Program, path: str, directory: str, stopped: Stopped, most: int) -> Behind:
-    """At most so many rounds. Their cuts are not those of the job: what a round reads depends on what there was to read."""
+    """Run at most ``most`` rounds. They differ from the job's rounds: what a round reads depends on what is available."""
     settings, clock = JobSettings.of(program.configuration), SystemClock()
     job = Submission(
         program=program,

@@ -164,7 +164,8 @@ class Restoring:
             )
 
     def _refuse_beside_own(self, lineage: Lineage, path: str) -> None:
-        """But for the path it has begun with, and goes on from; and for the savepoint it was about to end with."""
+        """Refuse a snapshot from elsewhere if the job has checkpoints of its own. Two paths are allowed: the path that the lineage
+        began with, and the savepoint that the job was about to end with."""
         if lineage.latest is None or lineage.origin == origin_of(path):
             return
         latest = locate_own(self._job.files, lineage.latest)
@@ -204,7 +205,7 @@ class Restoring:
     def _new_planner(
         self, lease: Lease, graph: JobGraph, positions: Mapping[int, object], refused: list[Misfit]
     ) -> SourcePlanner:
-        """``refused``: sources that cannot go on from their positions are added here."""
+        """Make the planner. ``refused``: sources that cannot continue from their positions are added here."""
         settings = self._job.settings
 
         def place(operator: Operator) -> SourceContext:
@@ -222,7 +223,7 @@ class Restoring:
         )
 
     def take_over(self, checked: Checked) -> Restored:
-        """The attempt begins to act. If this fails ``checked`` still holds what it held."""
+        """Record the restore, and begin to act. If this fails, ``checked`` still holds its resources."""
         with contextlib.ExitStack() as undo:
             restored = self._restore(checked, undo)
             undo.pop_all()
@@ -255,8 +256,8 @@ class Restoring:
         )
 
     def _last_savepoint(self, recovery: Recovery) -> NewSavepoint | None:
-        """The job was told to end with one, and the checkpoint that decided it is restored: the savepoint is made, if it is not
-        there (``savepoints.py``). Whatever was copied for it is copied again."""
+        """Make the job's last savepoint, if the restored checkpoint decided it and it is missing (``savepoints.py``). All
+        its files are copied again."""
         if recovery.ending is None or recovery.located is None:
             return None
         savepoint = NewSavepoint.of(recovery.ending, self._job.files, recovery.located.metadata)
@@ -269,20 +270,20 @@ class Restoring:
 
     @staticmethod
     def _clear_unfinished(lease: Lease, recovery: Recovery) -> None:
-        """Savepoints that the attempt before had under way: nobody was told of them."""
+        """Delete incomplete savepoints of the previous attempt: nobody got their addresses."""
         for address in recovery.lineage.writing:
             discard_unfinished(address)
             lease.savepoint_over(address)
 
     @staticmethod
     def _settle(committers: SinkCommitters, progress: Progress) -> Progress:
-        """Behind the recorded decision: finish step 8 of the restored checkpoint, abort what lies beyond it."""
+        """Finish step 8 of the restored checkpoint, and abort all later output. Call it after the decision is recorded."""
         committers.commit(progress.committables, recovering=True)
         committers.abort_lingering(progress.committables, progress.writer_states())
         return progress.without_pending(progress.committables)
 
     def _tidy_up(self, lease: Lease, recovery: Recovery) -> None:
-        """The job finished in an earlier run, which was killed on its way out, or whose late tasks have left something."""
+        """Clean up after a job that finished in an earlier run, which was killed while it ended, or whose late tasks left files."""
         recovery.record_finished(lease)
         committers = self._new_committers(self._job.graph({}), lease)
         try:
@@ -340,7 +341,7 @@ class Read(NamedTuple):
 
 
 def read_restored(job: Submission, located: Located | None) -> Read:
-    """By reading only."""
+    """Read the state to restore. Writes nothing."""
     if located is None:
         graph = job.graph({})
         return Read(graph, Progress(graph), {})

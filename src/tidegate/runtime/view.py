@@ -48,13 +48,13 @@ class OperatorView:
     busy_seconds: float | None = None
     """How long the slowest subtask of the chain took in the latest round; for its first operator."""
     watermark: int | None = None
-    """Event time behind it, of the subtask that is behind; None: it has run no round."""
+    """Event time after the operator, of its slowest subtask; None: the operator has run no round."""
 
 
 @dataclass(frozen=True)
 class AttemptView:
-    """``restored``: the round it began behind, 0: from the start. ``checkpoint``: the address of what it restored. ``reason``: why
-    it ended, None for one that runs or has finished."""
+    """``restored``: the attempt began after this round, 0: from the start. ``checkpoint``: the address of the restored snapshot.
+    ``reason``: why the attempt ended, None if it runs or has finished."""
 
     number: int
     started_ms: int
