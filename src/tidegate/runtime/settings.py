@@ -1,4 +1,4 @@
-"""What a job's configuration says to the job master, decided once. Defaults stand in ``common/options.py`` only."""
+"""The settings of a job for the job master, read once from its configuration. Only ``common/options.py`` has defaults."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class JobSettings:
 
     @property
     def retained(self) -> int:
-        """So many checkpoints are kept."""
+        """How many checkpoints are retained."""
         return self.checkpoints.retained if self.checkpoints is not None else 1
 
     @staticmethod
     def of(configuration: Mapping[str, Any]) -> JobSettings:
-        """From typed values (durations as milliseconds)."""
+        """Read the settings from typed values (durations as milliseconds)."""
 
         def get(option: Option) -> Any:
             value = configuration.get(option.key)
@@ -172,7 +172,7 @@ def _round_target(target_ms: int, policy: CheckpointPolicy | None) -> int:
 
 
 def _poll(timeout_ms: int | None) -> int:
-    """Never less often than the default says: a longer timeout is for buffers, which rounds do not have."""
+    """Return the poll interval, never longer than the default: a longer timeout is for buffers, which rounds do not have."""
     most: int = options.BUFFER_TIMEOUT.default
     return most if timeout_ms is None or timeout_ms < 0 else min(most, max(1, timeout_ms))
 

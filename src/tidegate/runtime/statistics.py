@@ -65,7 +65,7 @@ def busy_seconds(acks: list[Ack], graph: JobGraph) -> float:
 
 
 def tell(listeners: list[Listener], statistics: RoundStatistics) -> None:
-    """A listener looks on: what it cannot cope with is no failure of the job."""
+    """Call the listeners. An error of a listener is logged, and is no failure of the job."""
     for listener in list(listeners):
         try:
             listener(statistics)
