@@ -94,7 +94,7 @@ class StartedJob:
             f"Job '{self._master.graph.name}' ({self.job_id}) failed", found=str(self._error), where=self._kept()
         )
         if isinstance(self._error, UserCodeError):
-            self._error.__traceback__ = None  # what counts is that of the user's code, below; ours says nothing
+            self._error.__traceback__ = None  # only the traceback of the user's code matters, see below
         failure.__cause__ = self._error  # whoever raises it: here, or where collected records are read
         return failure
 

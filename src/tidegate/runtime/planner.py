@@ -30,7 +30,7 @@ class _Reading(Enum):
     STOPPED = "stopped"
     """No source is asked: the job ends with a savepoint."""
     DRAINED = "drained"
-    """As if all sources had told their end."""
+    """The job plans as if all sources had ended."""
 
 
 @dataclass

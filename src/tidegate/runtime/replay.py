@@ -74,7 +74,7 @@ def moved(plan: RoundPlan, there: Callable[[StateFile], StateFile]) -> RoundPlan
 
 
 class LocalRounds:
-    """Levels in one process, one subtask after the other. ``failed``: it has come to a failure, and ``stopped`` was told."""
+    """Runs levels in one process, one subtask after the other. ``failed``: a subtask has failed, and ``stopped`` was called."""
 
     def __init__(self, spec: JobSpec, directory: str, stopped: Stopped) -> None:
         own = {"root": directory, "local_root": f"{directory}/local", "spool": None, "inline": False, "replays": True}
@@ -129,7 +129,7 @@ class _WatchedJob(Job):
 
 
 def look_at(subtask: Subtask, error: Exception) -> Failure:
-    """What is known where a subtask has failed, while it stands there."""
+    """Describe the failure of a subtask, while the subtask is still at the failing record."""
     raised: BaseException = error
     while isinstance(raised, UserCodeError) and raised.__cause__ is not None:
         raised = raised.__cause__
@@ -159,7 +159,7 @@ def _operator(subtask: Subtask, where: str) -> StreamOperator:
 
 
 def _record(error: BaseException) -> list[UserValue]:
-    """The record that the innermost loop was at; none, if user code was not called for a record."""
+    """Return the current record of the innermost loop; an empty list if user code was not called for a record."""
     found: list[UserValue] = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         caller = frame.f_back
@@ -176,7 +176,7 @@ def _state(operator: StreamOperator) -> dict[str, UserValue]:
 
 
 def _read(state: UserValue) -> UserValue:
-    """Of the current key, as the user's function would get it."""
+    """Read the state of the current key, as the user's function would get it."""
     for method in ("value", "items", "get"):
         read = getattr(state, method, None)
         if read is not None:
@@ -188,7 +188,7 @@ def _read(state: UserValue) -> UserValue:
 
 
 def user_frame(tb: TracebackType | None) -> TracebackType | None:
-    """Where the user's own code stands in a traceback, innermost."""
+    """Return the innermost frame of the user's own code in a traceback."""
     found = None
     while tb is not None:
         if is_the_users(tb.tb_frame.f_code.co_filename):

@@ -38,7 +38,7 @@ round r+1 runs on the state that r has left, though n is not stored yet.
 - *Savepoints* have a lane of their own, since copying takes as long as the state is large: checkpoints, and with them all output,
   would wait for it. A savepoint belongs to nobody's lineage, so an attempt that has lost its lease does little harm with one. But
   the next attempt deletes what it finds unfinished. So the lease is looked at after the publication too: a savepoint that may have
-  lost files is withdrawn, before anybody was told of it.
+  lost files is withdrawn, before anybody gets its address.
 - *The end of an attempt*, whatever the reason, waits until the lanes are at rest: what has begun finishes (a stored checkpoint is
   committed, of a savepoint the files that are being copied), what has not begun is dropped. Only then the lease is given up and the
   next attempt restores.
