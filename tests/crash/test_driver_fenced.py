@@ -39,7 +39,7 @@ def test_a_driver_stopped_at(crash: Crash, point: str) -> None:
     first.send_signal(signal.SIGCONT)
     assert run.wait(first) == 1
     log = (run.directory / "log-0").read_text()
-    assert "An attempt that lost its lease must not publish, commit or delete anything." in log
+    assert "The attempt has lost its lease: it must not publish, commit or delete anything." in log
     # Metadata it was about to publish may be there, and counts for nothing: one more start finds a finished job and sweeps.
     assert run.wait(run.start()) == 0
     run.check()

@@ -44,7 +44,7 @@ def test_interrupted_and_started_again(crash: Crash, moment: str, number: int, g
     code = run.wait(interrupt(run, number, group=group))
     assert code == (INTERRUPTED if number == signal.SIGINT else TERMINATED), run.last_log()
     assert "was interrupted; nothing is lost and nothing was deleted" in run.last_log()
-    assert "cure: start the same program again: it goes on from there" in run.last_log()
+    assert "cure: start the same program again: it continues from there" in run.last_log()
     assert len(kept(run)) == 1
     live = max((run.directory / "checkpoints" / "crash" / "lease").glob("*.live.json")).read_text()
     assert '"status": "suspended"' in live
@@ -69,7 +69,7 @@ def test_interrupted_while_spark_starts(crash: Crash) -> None:
     run = crash("C9.claimed@1=pause:1000")
     code = run.wait(interrupt(run, signal.SIGINT, group=True))
     assert code == INTERRUPTED, run.last_log()
-    assert "no checkpoint was complete yet, and no output committed with one" in run.last_log()
+    assert "no checkpoint was complete yet, so no output was committed with a checkpoint" in run.last_log()
     assert run.wait(run.start()) == 0, run.last_log()
     run.check([code, 0])
 

@@ -18,7 +18,7 @@ def test_killed_between_the_savepoint_and_the_end_of_a_stop(crash: Crash) -> Non
     run = crash(*plan, command="stop").run()
     assert run.exit_codes == [KILLED, KILLED, KILLED, 0]
     [path] = (run.directory / "savepoints").iterdir()
-    assert f"was told to end before, with the savepoint {path}" in run.last_log()
+    assert f"was asked to end with the savepoint {path}" in run.last_log()
     run.check_nothing_left()
     done = run.observer.count
     moved = run.directory / "elsewhere"

@@ -36,7 +36,7 @@ def test_the_jvm_killed_in_a_round_without_restarts_ends_the_driver_with_a_clear
     log = run.last_log()
     assert "The Spark context was lost while the job ran" in log
     assert "cure: start the program again" in log
-    assert "its latest checkpoint is kept" in log
+    assert "its latest checkpoint is retained" in log
     run.run().check([1, 0])
 
 

@@ -148,10 +148,10 @@ def test_a_directory_of_another_job(make_env: Any, tmp_path: Path, stopped: Path
         env.execute()
     check_message(
         refused.value,
-        rule="A checkpoint directory belongs to one job.",
+        rule="The checkpoint directory belongs to another job.",
         where=str(stopped.parent / "mine"),
-        found="it is of job stopped, this is job mine",
-        cure="use another execution.checkpointing.dir",
+        found="it belongs to job stopped, this is job mine",
+        cure="set another execution.checkpointing.dir",
     )
     assert files_below(stopped) == files_below(stopped.parent / "mine")
 
@@ -185,7 +185,7 @@ def test_state_of_an_operator_that_is_gone(make_env: Any, tmp_path: Path, stoppe
         program({}).execute()
     check_message(
         refused.value,
-        rule="The program must fit the state it restores.",
+        rule="The program does not fit the state that it restores.",
         where=str(stopped),
         found="operator 'Counter' (uid count; states: count) is not in the program",
         cure="execution.state-recovery.ignore-unclaimed-state: true",

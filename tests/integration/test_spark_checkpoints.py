@@ -126,7 +126,7 @@ def test_a_failed_job_keeps_its_checkpoints_and_names_the_latest(counting_env: A
     with pytest.raises(JobFailedError, match="this is 2") as failure:
         env.execute()
     (kept,) = checkpoints(job_directory)
-    assert f"its latest checkpoint is kept: {job_directory}/chk-{kept}" in str(failure.value)
+    assert f"its latest checkpoint is retained: {job_directory}/chk-{kept}" in str(failure.value)
 
 
 def test_a_finished_job_leaves_no_checkpoint(counting_env: Any, job_directory: Path) -> None:

@@ -68,7 +68,7 @@ def test_driver_killed_while_its_database_is_away_continues_when_the_database_is
         os.kill(first.owner.pid, signal.SIGKILL)
         again = eventually(lambda: latest("RESTARTING"), "the new driver waits for the database")
         assert again.owner.pid != first.owner.pid and again.job_id == first.job_id
-        eventually(lambda: log.read_text().count("same failure as before, tried again") >= 2, "it goes on waiting")
+        eventually(lambda: log.read_text().count("same failure as before, retried") >= 2, "it goes on waiting")
         assert supervisor.poll() is None, log.read_text()
     finally:
         postgresql.start()

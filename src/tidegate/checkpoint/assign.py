@@ -1,4 +1,4 @@
-"""From a checkpoint to the operators of a program: what belongs to whom, and what does not fit."""
+"""Match the state in a checkpoint with the operators of a program, and report what does not fit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ProgramOperator:
-    """What the restoring program has to say about one of its operators. Its states it declares later (``runtime/rehearsal.py``)."""
+    """One operator of the restoring program. The operator declares its states later (``runtime/rehearsal.py``)."""
 
     uid_hash: str
     name: str
@@ -38,8 +38,8 @@ class ProgramOperator:
 
 @dataclass(frozen=True)
 class Matched:
-    """``states``: what is stored of each operator of the program that has some, by uid hash; others start empty. ``misfits``: while
-    there is one, nothing may be restored."""
+    """``states``: the stored state by uid hash, for each operator of the program that has state; other operators start empty.
+    ``misfits``: nothing may be restored while there is a misfit."""
 
     states: dict[str, OperatorState]
     misfits: tuple[Misfit, ...] = ()
@@ -52,14 +52,14 @@ def match_operators(
     where: str,
     allow_non_restored_state: bool = False,
 ) -> Matched:
-    """By reading only."""
+    """Match stored states with the program's operators. Reads only."""
     stored = {state.uid_hash: state for state in metadata.operators}
     matched = {operator.uid_hash: stored[operator.uid_hash] for operator in operators if operator.uid_hash in stored}
     misfits = [misfit for o in operators if o.uid_hash in matched for misfit in _misfits(matched[o.uid_hash], o)]
     for state in metadata.operators:
         if state.uid_hash not in matched and state.has_state:
             if allow_non_restored_state:
-                logger.warning("%s: dropped, as allowed: %s", where, _describe(state))
+                logger.warning("%s: state discarded, as configured: %s", where, _describe(state))
             else:
                 misfits.append(Misfit(state.uid_hash, f"{_describe(state)} is not in the program", CURE_OF_REMOVED))
     return Matched(matched, tuple(misfits))
@@ -77,9 +77,9 @@ def _misfits(state: OperatorState, operator: ProgramOperator) -> Iterator[Misfit
         was, now = state.key_type or "no keyed state", operator.key_type or "no keyed state"
         yield misfit(f"is stored with keys of type {was} and now has {now}", CURE_OF_KEYS)
     if state.source is not None and not operator.is_source:
-        yield misfit("is stored as a source and is none now", CURE_OF_KINDS)
+        yield misfit("is stored as a source and is no source now", CURE_OF_KINDS)
     if not operator.is_sink and (state.committables or state.values(WRITER)):  # open files of a writer are output too
-        yield misfit("is stored as a sink with output to commit and is none now", CURE_OF_KINDS)
+        yield misfit("is stored as a sink with output to commit and is no sink now", CURE_OF_KINDS)
 
 
 def _describe(state: OperatorState) -> str:

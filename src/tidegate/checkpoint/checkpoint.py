@@ -1,10 +1,10 @@
-"""One checkpoint or savepoint of an attempt, from its trigger to its end: its stage, what was measured of it, who waits for it.
+"""One checkpoint or savepoint of an attempt, from its trigger to its end: its stage, its figures, the commands that wait for it.
 
-The stage is a type, and says which step of the protocol is done:
+The stage is a type. It says which step of the protocol is done:
 
 ``Triggered`` (1) -> ``Cut`` (6) -> ``Stored`` (7) -> ``Committed`` (8) -> ``Subsumed`` (9), or ``Failed`` after the first two.
 
-A savepoint is a checkpoint with a target. It ends as ``Stored``: nothing is committed or subsumed because of it. The savepoint a
+A savepoint is a checkpoint with a target. A savepoint ends as ``Stored``: it commits and subsumes nothing. The savepoint that a
 job ends with is committed too. If the job takes checkpoints, that savepoint is at the same time the job's last checkpoint.
 """
 
@@ -37,7 +37,7 @@ Committables = Mapping[int, Sequence[Any]]
 
 
 class CheckpointFailureReason(Enum):
-    """Each with a text for people and whether it counts against the tolerable number."""
+    """Each reason has a text for people, and says whether the failure counts against the tolerable number."""
 
     EXPIRED = ("took longer than execution.checkpointing.timeout", True)
     DECLINED = ("a subtask declined: its snapshot or pre-commit failed", True)
@@ -45,7 +45,7 @@ class CheckpointFailureReason(Enum):
     STORAGE_FAILED = ("its metadata could not be stored", True)
     STATE_TOO_LARGE = ("its state is larger than tidegate.checkpoint.max-state-size", True)
     OUTCOME_UNKNOWN = ("storage did not say whether its metadata was stored", True)
-    SAVEPOINT_FAILED = ("the job was to end with it, and the savepoint beside it could not be written", False)
+    SAVEPOINT_FAILED = ("the job could not end with it: its savepoint could not be written", False)
     ROUND_FAILED = ("the round that carried its barrier failed; the restart strategy decides", False)
     JOB_STOPPING = ("the job ends", False)
     DRIVER_LOST = ("the driver ended while it was under way", False)
@@ -66,8 +66,8 @@ class Triggered:
 
 @dataclass(frozen=True)
 class Cut:
-    """Step 6 is done: what the checkpoint holds is fixed. ``confirmed``: how many committables of each sink were confirmed before
-    those here. ``savepoint``: the copy that is written for the user."""
+    """Step 6 is done: the content of the checkpoint is fixed. ``confirmed``: how many committables of each sink were confirmed
+    before the committables of this cut. ``savepoint``: the copy that is written for the user."""
 
     metadata: CheckpointMetadata
     committables: Committables
@@ -75,13 +75,13 @@ class Cut:
     savepoint: NewSavepoint | None = None
 
     def unconfirmed(self, by_now: Mapping[int, int]) -> Committables:
-        """The committables that are not among the first ``by_now`` of their sinks."""
+        """Return the committables that are not among the first ``by_now`` of their sinks."""
         return {sink: items[by_now[sink] - self.confirmed[sink] :] for sink, items in self.committables.items()}
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Step 7 is done: a restore finds the checkpoint. Of a savepoint: it is published."""
+    """Step 7 is done: a restore finds the checkpoint. For a savepoint: the savepoint is published."""
 
     cut: Cut
     sizes: Sizes | None = None
@@ -96,12 +96,12 @@ class Committed:
 
 @dataclass(frozen=True)
 class Subsumed:
-    """Step 9 is done: older checkpoints, and files nobody needs, are deleted."""
+    """Step 9 is done: older checkpoints and files without a reference are deleted."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The checkpoint was given up. ``error``: what the lane raised, if the lane gave it up."""
+    """The checkpoint was aborted. ``error``: the error that the lane raised, if the lane aborted the checkpoint."""
 
     reason: CheckpointFailureReason
     message: str = ""
@@ -122,7 +122,7 @@ _STEP: dict[type, int] = {Triggered: 1, Cut: 6, Stored: 7, Committed: 8, Subsume
 
 
 class Asked(Protocol):
-    """A command that waits for a checkpoint: it is answered once."""
+    """A command that waits for a checkpoint. It is answered exactly once."""
 
     def succeed(self, value: Any) -> None: ...
 
@@ -131,7 +131,8 @@ class Asked(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """Where a savepoint goes, and who asked for it. ``ending``: how the job ends with it; None: the job continues."""
+    """The address of a savepoint and the command that asked for it. ``ending``: how the job ends with the savepoint; None: the job
+    continues."""
 
     address: str
     asked: Asked
@@ -143,46 +144,46 @@ _NOTHING = OperatorFigures()
 
 @dataclass(eq=False)
 class Checkpoint:
-    """Belongs to the job's thread; a lane gets its ``Cut``, which never changes.
+    """A checkpoint or savepoint. It belongs to the job's thread; a lane gets its ``Cut``, which never changes.
 
     Times without ``_ms`` in their name are on the monotonic clock, in milliseconds.
     """
 
     checkpoint_id: int
     token: int
-    """Of the lease of the attempt."""
+    """The token of the attempt's lease."""
     trigger_ms: int
     began: float
-    """When it had its id: the timeout, and its duration, count from here."""
+    """When the checkpoint got its id: its timeout and its duration count from here."""
     deadline: float
     expected: frozenset[SubtaskId] = frozenset()
     kind: str = CHECKPOINT
     target: Target | None = None
     asked: list[Asked] = field(default_factory=list)
-    """Commands that are answered with its id when it is committed."""
+    """Commands that get the checkpoint's id as the answer when the checkpoint is committed."""
     aligned_until: float = 0.0
-    """When it turns unaligned, if it may."""
+    """When the checkpoint turns unaligned, if it may."""
     round: int = 0
-    """The round that carried it, once that is accepted."""
+    """The round that carried the barrier, after that round is accepted."""
     stage: Stage = Triggered()
     message: str | None = None
-    """Why it failed, for people."""
+    """Why the checkpoint failed, for people."""
     told: bool = False
-    """Functions have heard how it ended."""
+    """Functions were notified of the outcome."""
     passed_ms: dict[int, int] = field(default_factory=dict)
-    """When, on the wall clock, it had come through the steps of the protocol."""
+    """When, on the wall clock, each step of the protocol was done."""
     copied: Copied | None = None
     entry: HistoryEntry | None = None
-    """What the history has of it, from its end on."""
+    """The entry in the history, from the end of the checkpoint on."""
     handed_over: float | None = None
-    """When the lane got it."""
+    """When the lane got the checkpoint."""
     slow: Timer | None = None
     """Reports storage that does not answer."""
     steps_ms: dict[str, float] = field(default_factory=dict)
     operators: dict[str, OperatorFigures] = field(default_factory=dict)
     """By uid hash."""
     sizes: tuple[int, int] = (0, 0)
-    """Bytes in all, and bytes the checkpoint before did not have."""
+    """Bytes in total, and bytes that the previous checkpoint did not have."""
 
     def __post_init__(self) -> None:
         self.missing = set(self.expected)
@@ -192,7 +193,7 @@ class Checkpoint:
     # -- stage -----------------------------------------------------------------------------------------------------------
 
     def reach(self, stage: Stage, now_ms: int) -> None:
-        """Go to the next stage. Every other order is a bug."""
+        """Go to the next stage. Any other order of stages is a bug."""
         if type(stage) not in _NEXT.get(type(self.stage), ()):
             raise self.bug(f"from {type(self.stage).__name__} to {type(stage).__name__}")
         self.stage = stage
@@ -202,14 +203,14 @@ class Checkpoint:
 
     def bug(self, found: str) -> InternalError:
         return InternalError(
-            "A checkpoint takes the steps of the protocol in their order.",
+            "A checkpoint takes a step of the protocol out of order.",
             where=f"{self.kind} {self.checkpoint_id}",
             found=found,
         )
 
     @property
     def is_pending(self) -> bool:
-        """Before step 7: the checkpoint can still be given up."""
+        """Whether step 7 is not done yet, so that the checkpoint can still be aborted."""
         return isinstance(self.stage, Triggered | Cut)
 
     @property
@@ -218,14 +219,14 @@ class Checkpoint:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more happens to it."""
+        """Whether nothing more happens to the checkpoint."""
         over: type | tuple[type, ...] = (Stored, Committed, Failed) if self.kind == SAVEPOINT else (Subsumed, Failed)
         return isinstance(self.stage, over)
 
     @property
     def is_decided(self) -> bool:
-        """The job ends with this checkpoint if it was told to. Also if only storage knows whether the checkpoint is complete:
-        whoever restores the job finds out."""
+        """Whether the job now ends with this checkpoint, if a command asked for the end. True also if only storage knows whether
+        the checkpoint is complete: the attempt that restores the job finds out."""
         match self.stage:
             case Failed(reason=CheckpointFailureReason.OUTCOME_UNKNOWN):
                 return True
@@ -235,12 +236,12 @@ class Checkpoint:
 
     @property
     def ending(self) -> Ending | None:
-        """How the job ends with it; None: the job continues."""
+        """How the job ends with this checkpoint; None: the job continues."""
         return self.target.ending if self.target is not None else None
 
     @property
     def cut(self) -> Cut | None:
-        """What it holds, from step 6 until step 9."""
+        """The content of the checkpoint, from step 6 until step 9."""
         match self.stage:
             case Cut():
                 return self.stage
@@ -249,14 +250,14 @@ class Checkpoint:
         return None
 
     def paths(self) -> set[str]:
-        """State files that must stay: the checkpoint is cut, and not yet committed, or not yet copied."""
+        """Return the state files that must not be deleted: the checkpoint is cut, and not yet committed or copied."""
         cut = self.cut
         return set() if cut is None or self.is_committed or self.is_over else cut.metadata.paths()
 
     # -- step 6 ----------------------------------------------------------------------------------------------------------
 
     def acknowledge(self, operator: str, subtask: int, figures: OperatorFigures | None = None) -> bool:
-        """Note the ack of a subtask. False: it is unknown, a duplicate or too late, which retries and zombies may send."""
+        """Record the ack of a subtask. False: the ack is unknown, duplicate or late, which retries and zombies may send."""
         if not isinstance(self.stage, Triggered) or (operator, subtask) not in self.missing:
             return False
         self.missing.discard((operator, subtask))
@@ -273,17 +274,17 @@ class Checkpoint:
     # -- what is measured ------------------------------------------------------------------------------------------------
 
     def measure_from(self, now: float) -> None:
-        """The step that ``passed`` reports next begins now."""
+        """Start the clock for the step that ``passed`` reports next."""
         self._measured = now
 
     def passed(self, step: str, now: float) -> None:
-        """Note how long a step took (``history.STEPS``)."""
+        """Record how long a step took (``history.STEPS``)."""
         self.steps_ms[step] = round(now - self._measured, 1)
         self._measured = now
 
     def ran(self, round_ms: float, behind: Mapping[str, int]) -> None:
-        """All subtasks have acknowledged. Steps 4 and 5 took as long as the slowest subtask. ``behind``: how many records each
-        source, by its uid hash, knows of and has not read."""
+        """Record the figures of the round: all subtasks have acknowledged. Steps 4 and 5 took as long as the slowest subtask.
+        ``behind``: by uid hash, how many records a source knows of but has not read."""
         for operator, records in behind.items():
             before = self.operators.get(operator, _NOTHING)
             self.operators[operator] = msgspec.structs.replace(before, behind=records)
@@ -301,14 +302,14 @@ class Checkpoint:
 
     @property
     def behind(self) -> int | None:
-        """Records all sources that can tell have not read; None: none can."""
+        """How many records the sources have not read, over all sources that know it; None: no source knows it."""
         known = [figures.behind for figures in self.operators.values() if figures.behind is not None]
         return sum(known) if known else None
 
     # -- as the history has it -------------------------------------------------------------------------------------------
 
     def enter(self, now: float, end_ms: int) -> HistoryEntry:
-        """Make the entry of the history, at step 7 or at the failure."""
+        """Make the entry for the history, at step 7 or at the failure."""
         self.entry = self._entry_of_savepoint(end_ms) if self.kind == SAVEPOINT else self._entry(now, end_ms)
         return self.entry
 
@@ -337,7 +338,7 @@ class Checkpoint:
         )
 
     def _entry_of_savepoint(self, end_ms: int) -> HistoryEntry:
-        """A complete savepoint has its address as the message."""
+        """Make the entry. A complete savepoint has its address as the message."""
         assert self.target is not None
         took_ms = end_ms - self.trigger_ms
         match self.stage:

@@ -1,8 +1,8 @@
-"""Completed checkpoints on storage: published (step 7), kept, subsumed (step 9), swept after a crash.
+"""Completed checkpoints on storage: published (step 7), retained, subsumed (step 9), swept after a crash.
 
-Every deletion is written down first, then the lease is checked, then files go: metadata before the files it refers
-to, so a ``_metadata`` that can be read always restores. A crash in between leaves files nobody refers to; ``sweep``
-removes them.
+Every deletion is recorded first, then the lease is checked, then files are deleted: metadata before the files that it
+refers to, so a ``_metadata`` that can be read always restores. A crash in between leaves files without a reference;
+``sweep`` deletes them.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _READ_BACKS = 3
 
 
 class OutcomeUnknownError(StorageError):
-    """Storage failed while metadata was published and could not be asked either. The checkpoint may exist or not."""
+    """Storage failed while metadata was published, and the metadata could not be read back. The checkpoint may exist or not."""
 
 
 @dataclass(frozen=True)
 class CompletedCheckpoint:
-    """Behind step 7: its ``_metadata`` is published and it may be committed."""
+    """A checkpoint after step 7: its ``_metadata`` is published, and its output may be committed."""
 
     metadata: CheckpointMetadata
     sizes: Sizes
 
     @property
     def size(self) -> int:
-        """Bytes of metadata and of all state files it refers to."""
+        """Bytes of the metadata and of all state files that the metadata refers to."""
         return self.sizes.size
 
     @property
@@ -66,11 +66,11 @@ class CompletedCheckpoints:
         self._protected: list[RestorePoint] = list(lease.live.protected)
         self._references: dict[int, set[str]] = {}
         self._attempted: set[int] = set()
-        """Publish failed or unknown; their files stay until a later checkpoint is complete."""
+        """Checkpoints whose publish failed or is unknown; their files stay until a later checkpoint is complete."""
         self._candidates: set[str] = set()
-        """Files to look at when something is deleted: referenced once, by a checkpoint or the running state, or swept."""
+        """Files to check when something is deleted: a checkpoint or the running state referred to them, or a sweep listed them."""
         self._undeleted: set[int] = set()
-        """Checkpoints that count no more and could not be deleted; every later step 9 tries again."""
+        """Checkpoints that no longer count and could not be deleted; every later step 9 retries."""
         self._may_delete_shared = True
         for point in (*self._protected, *self._retained):
             self._load(point)
@@ -85,10 +85,10 @@ class CompletedCheckpoints:
         return self._retained[-1] if self._retained else None
 
     def add(self, metadata: CheckpointMetadata) -> CompletedCheckpoint:
-        """Step 7, the commit point: when this returns the checkpoint is complete and may be committed.
+        """Publish a checkpoint (step 7, the commit point). When this returns, the checkpoint is complete and may be committed.
 
-        After a ``StorageError`` the job goes on, and **must treat the checkpoint as possible**: what it prepared
-        stays prepared and is part of the next one (a delayed write may still appear, and restoring it must work).
+        After a ``StorageError`` the job continues, and **must treat the checkpoint as possible**: prepared output stays
+        prepared and is part of the next checkpoint (a delayed write may still appear, and its restore must work).
         ``FencedError``: stop.
         """
         point = RestorePoint(metadata.checkpoint_id, metadata.token)
@@ -113,11 +113,11 @@ class CompletedCheckpoints:
         return CompletedCheckpoint(metadata, sizes)
 
     def subsume(self, in_use: Collection[str], released: Iterable[str] = ()) -> list[int]:
-        """Step 9: drop all but the newest ``retained`` ones and every file that nobody needs any more.
+        """Delete all but the newest ``retained`` checkpoints, and every file that is no longer needed (step 9).
 
-        ``in_use``: paths that the running state, or a checkpoint still to be stored, refers to. A path that was in use once,
-        or in a checkpoint, is remembered until it can go; ``released`` adds paths that came and went since the last call.
-        Storage failures are logged and made up for the next time.
+        ``in_use``: paths that the running state, or a checkpoint that is not stored yet, refers to. A path that was once in use
+        or in a checkpoint is remembered until it can be deleted. ``released`` adds paths that were used only since the last call.
+        Storage failures are logged, and the next step 9 retries.
         """
         self._candidates.update(in_use, released)
         dropped, kept = self._retained[: -self._number], self._retained[-self._number :]
@@ -139,31 +139,31 @@ class CompletedCheckpoints:
         return numbers
 
     def _delete_claimed(self) -> None:
-        """As many checkpoints of its own as the job keeps are there: the snapshot it began from, and owns, is subsumed."""
+        """Delete the claimed snapshot that the job started from: the job now has as many own checkpoints as it retains."""
         claimed = self._lease.live.claimed
-        if claimed and self._lease.live.retained:  # written down, so nobody restores it any more
+        if claimed and self._lease.live.retained:  # recorded, so no attempt restores the claimed snapshot
             logger.info("job %s: step 9 subsumed %s, which it claimed", self._lease.claim.job_id, claimed)
             if delete_snapshot(claimed):
                 self._lease.claimed_is_gone()
 
     def _is_recorded(self, kept: list[RestorePoint]) -> bool:
-        """Whether what is kept was written down, and the lease looked at behind it. Step 7 did both, unless storage failed it."""
+        """Whether the retained list is recorded and the lease was checked after that. Step 7 did both, unless storage failed."""
         if self._lease.live.retained == kept:
             return True
         try:
             self._lease.record_retained(kept)
             self._lease.check()
         except StorageError as error:
-            logger.warning("step 9 put off, storage failed: %s", error)
+            logger.warning("step 9 postponed, storage failed: %s", error)
             return False
         return True
 
     def sweep(self, in_use: Collection[str]) -> list[str]:
-        """Delete what crashes and fenced attempts have left: after the restore was recorded, with no round running.
+        """Delete the remains of crashes and fenced attempts. Call it after the restore was recorded, while no round runs.
 
-        What storage does not let go stays a candidate, so the next step 9 makes up for it.
+        A file that storage fails to delete stays a candidate, so the next step 9 retries.
         """
-        # Listed before the check: if it passes, no newer attempt had a file in this list (see lease.py).
+        # Listed before the check: if the check passes, no newer attempt had a file in this list (see lease.py).
         paths = self._files.list()
         numbers = (int(match[1]) for name in self._files.list_names() if (match := re.fullmatch(r"chk-(\d+)", name)))
         stray = [number for number in numbers if number not in self._known()]
@@ -177,14 +177,14 @@ class CompletedCheckpoints:
         return [*(f"chk-{number}" for number in stray), *victims]
 
     def discard_all(self, status: AttemptStatus, abort_output: Callable[[], None] = lambda: None) -> None:
-        """The job ended and its checkpoints are not kept. Protected ones stay, with their files.
+        """Delete all checkpoints of a job that has ended. Protected checkpoints stay, with their files.
 
-        ``abort_output`` aborts what sinks have prepared and nobody will commit. It runs behind the record of the end:
-        an attempt that still found a checkpoint to restore would need what is aborted here.
+        ``abort_output`` aborts prepared output that nobody will commit. It runs after the end is recorded: an attempt
+        that still found a checkpoint to restore would need the output that is aborted here.
         """
         numbers = [point.checkpoint_id for point in self._retained]
-        # Listed before the output is aborted: what a task or driver that is not yet dead notes from now on is needed to abort
-        # what it prepares, by the next start.
+        # Listed before the output is aborted. A task or driver that is still alive may write more notes from now on, and the
+        # next start needs these notes to abort the output that they name.
         staged = self._files.list(TASK_OWNED) if not self._protected else []
         self._lease.record_end(status, discarded=self._retained)
         faults.point("C7.discard-recorded", dropped=numbers)
@@ -205,35 +205,35 @@ class CompletedCheckpoints:
             faults.point("C5.publish-failed", path=path)
             if not self._is_there(path, content, error):
                 raise StorageError(
-                    "A checkpoint is complete when its metadata is stored.",
+                    "The metadata of a checkpoint could not be stored.",
                     where=self._files.location(path),
-                    found=error.found if isinstance(error, StorageError) else "another file is there",
-                    cure="the job goes on and tries again with the next checkpoint",
+                    found=error.found if isinstance(error, StorageError) else "another file exists there",
+                    cure="check the storage; the job continues and retries with the next checkpoint",
                 ) from error
 
     def _is_there(self, path: str, content: bytes, cause: BaseException) -> bool:
-        """C5: the publish raised; whether it happened all the same is read from storage, never assumed."""
+        """C5: the publish raised. Whether it took effect anyway is read from storage, never assumed."""
         for attempt in range(_READ_BACKS):
             try:
                 return self._files.read_if_exists(path) == content
             except StorageError as error:
                 logger.warning("reading back %s failed (%d of %d): %s", path, attempt + 1, _READ_BACKS, error.found)
         raise OutcomeUnknownError(
-            "Storage must say whether a checkpoint's metadata was stored.",
+            "It is not known whether the metadata of a checkpoint was stored.",
             where=self._files.location(path),
-            found=f"publish failed ({cause}) and so did reading back",
-            cure="nothing is deleted until a later checkpoint is complete; check the storage",
+            found=f"publishing failed ({cause}), and reading it back failed too",
+            cure="check the storage; nothing is deleted until a later checkpoint is complete",
         ) from cause
 
     def _write_down(self, kept: list[RestorePoint]) -> None:
-        """Before the commit: what was committed must be missed if it is lost. From its id alone nobody could tell a checkpoint
-        whose metadata has vanished from one that never was complete. The list is already step 9's, without what the new one
-        subsumes: who claims from here on restores the new one or a later one."""
+        """Record the retained list before the commit, so that the loss of a committed checkpoint is noticed. By its id alone, a
+        checkpoint whose metadata has vanished looks like a checkpoint that was never complete. The list is already that of step
+        9, without the subsumed checkpoints: an attempt that claims from here on restores the new checkpoint or a later one."""
         try:
             self._lease.record_retained(kept)
         except StorageError as error:
-            # The lineage finds it all the same, by asking for every id taken; deleting waits for the next success.
-            logger.warning("list of completed checkpoints not written, step 9 tries again: %s", error)
+            # The lineage finds the checkpoint anyway, because it asks for every taken id. Deletion waits for the next success.
+            logger.warning("list of completed checkpoints not written, step 9 retries: %s", error)
         faults.point("C6.recorded", retained=len(kept))
 
     # -- delete --
@@ -249,7 +249,7 @@ class CompletedCheckpoints:
                 self._files.delete_tree(f"chk-{number}")
                 faults.point("C7.directory-deleted", checkpoint_id=number)
             except StorageError as error:
-                # Its metadata may be there: keep the files it refers to.
+                # The metadata may still exist: keep the files that it refers to.
                 logger.warning("checkpoint %d not deleted: %s", number, error)
                 self._undeleted.add(number)
                 continue
@@ -259,7 +259,7 @@ class CompletedCheckpoints:
 
     def _unreferenced(self, candidates: set[str], in_use: Collection[str]) -> set[str]:
         if not self._may_delete_shared or self._undeleted - self._references.keys():
-            return set()  # a checkpoint that can be read must restore, also a stray one: its files are not known
+            return set()  # any checkpoint that can be read must restore, even a stray one, whose files are not known
         return candidates.difference(in_use, *self._references.values())
 
     def _delete_files(self, paths: Iterable[str]) -> None:
@@ -268,11 +268,12 @@ class CompletedCheckpoints:
                 self._files.delete(path)
                 faults.point("C7.file-deleted", path=path)
                 self._candidates.discard(path)
-            except StorageError as error:  # it stays a candidate
+            except StorageError as error:  # the file stays a candidate
                 logger.warning("%s not deleted: %s", path, error.found)
 
     def _is_temporary(self, path: str) -> bool:
-        """Left by a crash in publish or replace. Not the heartbeat's or a newer claim's: just being written."""
+        """Whether a crash in publish or replace left the file. The heartbeat's and a newer claim's files do not count: they may
+        be in the middle of a write."""
         directory, _, name = path.rpartition("/")
         if not (name.startswith(".") and name.endswith(".tmp")) or directory.startswith(TASK_OWNED):
             return False
@@ -283,7 +284,7 @@ class CompletedCheckpoints:
         return token < self._lease.token or (token == self._lease.token and lease[2] is not None)
 
     def _is_old_record(self, path: str) -> bool:
-        """What attempts before this one wrote about themselves: this one's record decides from now on."""
+        """Whether an earlier attempt wrote this record about itself: this attempt's record decides from now on."""
         match = re.fullmatch(LEASES + r"/(\d{8,})\.(live|restored)\.json", path)
         return match is not None and int(match[1]) < self._lease.token
 
@@ -295,10 +296,10 @@ class CompletedCheckpoints:
             if content is not None:
                 self._references[point.checkpoint_id] = decode_metadata(location, content).paths()
                 return
-            logger.warning("%s is listed as kept and is not there any more", location)
+            logger.warning("%s is listed as retained but is missing", location)
             self._retained = [kept for kept in self._retained if kept != point]
             self._protected = [kept for kept in self._protected if kept != point]
         except (CorruptFileError, RestoreError) as error:
-            # Which files it needs is not known, so none may be called unneeded.
+            # It is not known which files this checkpoint needs, so no file may be called unneeded.
             logger.warning("%s cannot be read; shared files are not deleted in this run: %s", location, error)
             self._may_delete_shared = False

@@ -1,4 +1,4 @@
-"""Snapshots as things users own: given to a job for good, and thrown away."""
+"""Delete snapshots: those that a job has claimed, and those that a user disposes of."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 def delete_snapshot(address: str) -> bool:
-    """Delete a savepoint, or a checkpoint of a job that has ended with the files no other checkpoint beside it needs. Whether it is
-    gone; storage that fails is logged, and it can be tried again."""
+    """Delete a savepoint or a checkpoint of a job that has ended, and return whether the snapshot is gone.
+
+    A checkpoint's files are deleted unless another checkpoint in the same directory needs them. A storage failure is logged, and
+    the call can be retried."""
     try:
         if not Files(address).exists(FILE_NAME):
             return True
@@ -39,27 +41,31 @@ def _delete_checkpoint(located: Located) -> None:
 
 
 def _needed_by_others(files: Files, number: int) -> set[str]:
-    """Files that other checkpoints beside this one refer to; an error if one of them cannot be read."""
+    """Return the files that other checkpoints in the directory refer to. Raises if one of these checkpoints cannot be read."""
     others = [point.checkpoint_id for point in all_completed(files) if point.checkpoint_id != number]
     return {path for other in others for path in read_metadata(files, metadata_path(other)).paths()}
 
 
 def _delete(located: Located, needed: set[str]) -> None:
     files, own = located.root, located.metadata
-    files.delete(metadata_path(own.checkpoint_id))  # first: what can be read can be restored
+    files.delete(metadata_path(own.checkpoint_id))  # first: metadata that can be read must restore
     files.delete_tree(located.directory)
     for path in sorted(own.paths() - needed):
         files.delete(path)
 
 
 def dispose(path: str, jobs: Iterable[str] = (), *, force: bool = False, clock: Clock | None = None) -> None:
-    """Delete a savepoint, or a checkpoint that a job has left, for good. ``jobs``: directories on checkpoint storage of jobs that
-    may stand on it.
+    """Delete a savepoint, or a checkpoint of a job that has ended, for good. ``jobs``: directories on checkpoint storage of jobs
+    that may need the snapshot.
 
-    Refused, with nothing changed: a snapshot that a job has begun with and still needs, until it has a checkpoint of its own; one
-    that a job has claimed, and will delete itself; a checkpoint of a job whose driver lives, or that would be missed
-    (``_dispose_checkpoint``). Also one of which nobody can tell, since the directory of a job cannot be read: ``force`` deletes
-    that, and the latest checkpoint of a job that could continue.
+    Refused, with nothing changed:
+
+    - a snapshot that a job has started from, until the job has a checkpoint of its own;
+    - a snapshot that a job has claimed and will delete itself;
+    - a checkpoint of a job whose driver is alive, or that the job still needs (``_dispose_checkpoint``);
+    - a snapshot if the directory of a job cannot be read, so nobody knows whether the job needs the snapshot.
+
+    ``force`` deletes in the last case, and also deletes the latest checkpoint of a job that could continue.
     """
     located = locate_exactly(path, "The path to dispose of")
     for directory in jobs:
@@ -71,8 +77,8 @@ def dispose(path: str, jobs: Iterable[str] = (), *, force: bool = False, clock: 
 
 
 def _dispose_checkpoint(located: Located, clock: Clock, force: bool) -> None:
-    """As the driver's step 9, with the lease of the job: write down what counts from now on, look at the lease, delete. The latest
-    goes last: without it the job would continue from an older one, and write output again that is committed."""
+    """Delete as the driver's step 9 does, with the lease of the job: record what counts from now on, check the lease, delete. The
+    latest checkpoint is deleted last: without it the job would continue from an older one, and duplicate committed output."""
     files, number = located.root, located.metadata.checkpoint_id
     lease = acquire(files, clock, job_id=located.metadata.job_id)
     try:
@@ -81,12 +87,12 @@ def _dispose_checkpoint(located: Located, clock: Clock, force: bool) -> None:
         is_latest = lineage.latest == RestorePoint(number, located.metadata.token)
         if is_latest and others:
             older = ", ".join(f"chk-{point.checkpoint_id}" for point in others)
-            found = f"it is the latest one, and the job would go back to {older}"
-            raise _refused(located, found, "dispose of the older ones first")
+            found = f"it is the latest checkpoint, and the job would restore an older one: {older}"
+            raise _refused(located, found, "dispose of the older checkpoints first")
         if is_latest and lineage.status not in _OVER and not force:
             raise _refused(
                 located,
-                f"the job was not cancelled (it is {lineage.status.value}), and would begin anew without it",
+                f"the job was not cancelled (it is {lineage.status.value}), and would start with empty state without it",
                 "start the job and cancel it, or use --force",
             )
         needed = _needed_by_others(files, number)
@@ -105,10 +111,10 @@ def _dispose_checkpoint(located: Located, clock: Clock, force: bool) -> None:
         if not is_latest:
             lease.record_retained(others)
         lease.record_end(lineage.status, discarded=lineage.retained if is_latest else None)
-        shared = files.list(SHARED)  # before the check: if that passes, no newer attempt had a file in this list
+        shared = files.list(SHARED)  # before the check: if the check passes, no newer attempt had a file in this list
         lease.check()
         _delete(located, needed)
-        for path in sorted(set(shared) - needed):  # of rounds that no checkpoint has kept
+        for path in sorted(set(shared) - needed):  # files of rounds that are in no checkpoint
             files.delete(path)
     finally:
         lease.release()
@@ -118,13 +124,11 @@ _OVER = (AttemptStatus.CANCELLED, AttemptStatus.FINISHED)
 
 
 def _refused(located: Located, found: str, cure: str) -> SnapshotInUseError:
-    return SnapshotInUseError(
-        "A checkpoint is disposed of when its job cannot miss it.", where=located.address, found=found, cure=cure
-    )
+    return SnapshotInUseError("The job still needs this checkpoint.", where=located.address, found=found, cure=cure)
 
 
 def _delete_savepoint(address: str) -> None:
-    """``_metadata`` first: what is half gone cannot be taken for a savepoint."""
+    """Delete ``_metadata`` first, so that a half deleted directory is not taken for a savepoint."""
     Files(address).delete(FILE_NAME)
     Files(address).delete_tree("")
 
@@ -134,21 +138,21 @@ def _refuse_if_needed(address: str, directory: str, force: bool) -> None:
         lineage = read_lineage(Files(directory))
     except TidegateError as error:
         if force:
-            logger.warning("whether the job in %s needs %s cannot be told: %s", directory, address, error)
+            logger.warning("it is not known whether the job in %s needs %s: %s", directory, address, error)
             return
         raise SnapshotInUseError(
-            "A snapshot is disposed of when no job needs it.",
+            "It is not known whether a job still needs this snapshot.",
             where=address,
             found=f"the directory of a job that may need it cannot be read: {directory}: {error}",
-            cure="bring the storage back and try again; or use --force if you know that no job needs it",
+            cure="repair the storage and retry; or use --force if you know that no job needs the snapshot",
         ) from error
     stands_on_it = lineage.latest is not None and lineage.latest.directory == address
     if stands_on_it or lineage.claimed == address:
         raise SnapshotInUseError(
-            "A savepoint that a job stands on is not disposed of.",
+            "A job still needs this savepoint.",
             where=address,
-            found=f"the job in {directory} has begun with it, and has no checkpoint of its own yet"
+            found=f"the job in {directory} started from it and has no checkpoint of its own yet"
             if stands_on_it
-            else f"the job in {directory} has claimed it, and deletes it when it is subsumed",
+            else f"the job in {directory} has claimed it, and deletes it after it is subsumed",
             cure="wait for the job's first checkpoint, or cancel the job",
         )

@@ -19,7 +19,7 @@ _HEADER = re.compile(rb"([a-z-]+) version=(\d{1,9}) bytes=(\d{1,15}) xxh3-128=([
 
 
 def seal(magic: str, version: int, body: object) -> bytes:
-    """Encode ``body`` as indented JSON behind a header. The checksum covers magic and version too."""
+    """Encode ``body`` as indented JSON after a header. The checksum covers magic and version too."""
     return seal_bytes(magic, version, as_json(body))
 
 
@@ -28,7 +28,7 @@ def as_json(body: object) -> bytes:
 
 
 def seal_bytes(magic: str, version: int, data: bytes) -> bytes:
-    """As ``seal``, of a body that is encoded already."""
+    """Do as ``seal``, for a body that is already encoded."""
     header = f"{magic} version={version} bytes={len(data)} xxh3-128={_checksum(magic, version, data)}\n"
     return header.encode() + data
 
@@ -36,8 +36,8 @@ def seal_bytes(magic: str, version: int, data: bytes) -> bytes:
 def unseal(
     location: str, content: bytes, magic: str, readers: Mapping[int, Callable[[bytes], T]], cure: str | None = None
 ) -> T:
-    """Verify and decode. ``readers``: one function for each version on disk that this Tidegate reads. ``cure``: what helps
-    against damage, where that is not another checkpoint.
+    """Verify and decode. ``readers``: one function for each version on disk that this Tidegate reads. ``cure``: the cure for
+    damage, where another checkpoint is not the cure.
 
     Raises ``CorruptFileError`` (damage) or ``RestoreError`` (another kind of file, a newer version).
     """
@@ -45,10 +45,10 @@ def unseal(
     if version not in readers:
         known = ", ".join(str(number) for number in sorted(readers))
         raise NewerFormatError(
-            "A file on checkpoint storage must have a version this Tidegate reads.",
+            "This Tidegate cannot read the version of a file on checkpoint storage.",
             where=location,
             found=f"{magic} version {version}; this Tidegate reads {known}",
-            cure="run the job with the Tidegate version that wrote it, or a later one",
+            cure="run the job with the Tidegate version that wrote the file, or a later version",
         )
     try:
         return readers[version](data)
@@ -72,15 +72,15 @@ def _verified(location: str, content: bytes, magic: str, cure: str | None) -> tu
 
 
 def _not_ours(location: str, content: bytes, magic: str, cure: str | None) -> RestoreError | CorruptFileError:
-    # A cut or flipped header must not be reported as "another kind of file": that would send the user the wrong way.
-    # Nor does a path lead to a record of the job's own: whatever it holds now, it is damaged.
+    # A truncated or flipped header must not be reported as "another kind of file": that would mislead the user.
+    # With a cure, the file is a record of the job itself, and no user gave its path: with other content it is damaged.
     if cure or not content or magic.encode().startswith(content) or b"xxh3-128=" in content[:200]:
         return corrupt(location, f"a header line that starts with {magic}", repr(content[:80]), cure)
     return RestoreError(
-        f"The file must be one that Tidegate wrote ({magic}).",
+        f"The file was not written by Tidegate (expected {magic}).",
         where=location,
         found=f"it starts with {content[:40]!r}",
-        cure="give the path of a checkpoint or savepoint of Tidegate",
+        cure="give the path of a Tidegate checkpoint or savepoint",
     )
 
 

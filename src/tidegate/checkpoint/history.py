@@ -1,4 +1,4 @@
-"""The history of a job's checkpoints (C19): what is known of each, and the file it is kept in.
+"""The history of a job's checkpoints (C19), and its file.
 
 The file is bounded, outlives the driver, and never blocks a job.
 """
@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 
 MAGIC, VERSION, PATH = "tidegate-history", 1, "history.json"
 DEFAULT_LIMIT = 200
-"""Written whole with every checkpoint: a thousand entries would cost 10 ms each time, these cost 2 or 3."""
+"""The whole file is written with every checkpoint: a thousand entries would cost 10 ms each time, 200 entries cost 2 or 3."""
 
 _MOST_OPERATORS = 1000
-"""In all entries together, the newest first: older ones of a job with many operators keep their sums only."""
+"""In all entries together, the newest first: older entries of a job with many operators keep only their sums."""
 _LONGEST_MESSAGE = 2000
 
 NO_ID = 0
-"""In place of a checkpoint's id: something failed that counts as one, and none had been triggered."""
+"""In place of a checkpoint's id: a failure that counts as a failed checkpoint, while no checkpoint was triggered."""
 
 
 STEPS = ("trigger", "run", "align", "snapshot", "complete", "commit", "subsume")
@@ -41,11 +41,11 @@ class CheckpointStatus(Enum):
 
 
 class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One operator in a checkpoint; times are those of its slowest subtask, in milliseconds.
+    """One operator in a checkpoint. Times are those of its slowest subtask, in milliseconds.
 
-    The operators of a chain run in one loop: how long that took, how long its barriers took to come in, and what was on its way
-    to it, is said of the first one. ``size``: of all state files it refers to; ``incremental``: of those the checkpoint before did
-    not have. ``behind``: records a source knows of and has not read yet, None where it cannot tell.
+    The operators of a chain run in one loop. The run time of the loop, the time until its barriers arrived, and its records in
+    flight belong to the chain's first operator. ``size``: bytes of all state files that the operator refers to; ``incremental``:
+    bytes that the previous checkpoint did not have. ``behind``: records that a source knows of and has not read, None if unknown.
     """
 
     name: str = ""
@@ -59,7 +59,7 @@ class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     behind: int | None = None
 
     def with_subtask(self, other: OperatorFigures) -> OperatorFigures:
-        """With one more subtask."""
+        """Return the figures with one more subtask."""
         return msgspec.structs.replace(
             self,
             name=other.name,
@@ -72,11 +72,11 @@ class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One checkpoint: a completed one has a size, a failed one a reason. Times of the wall clock, in milliseconds.
+    """One checkpoint: a completed one has a size, a failed one a reason. Times are of the wall clock, in milliseconds.
 
-    ``steps_ms``: how long the steps took (``STEPS``), as far as it came; what took long after the entry was written, steps
-    8 and 9, comes with the next one. ``duration_ms``: steps 1 to 7. ``incremental``: bytes the checkpoint before did not have.
-    ``behind``: records the sources knew of and had not read, None if none of them can tell.
+    ``steps_ms``: how long the steps took (``STEPS``), as far as the checkpoint got. Steps 8 and 9 end after the entry is written,
+    so their times are stored with the next entry. ``duration_ms``: steps 1 to 7. ``incremental``: bytes that the previous
+    checkpoint did not have. ``behind``: records that the sources knew of and had not read, None if no source knows it.
     """
 
     checkpoint_id: int
@@ -97,20 +97,21 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     in_flight_records: int = 0
     behind: int | None = None
     output: int | None = None
-    """Committables it holds, for step 8 to commit; None: not known."""
+    """How many committables step 8 has to commit; None: not known."""
     steps_ms: dict[str, float] = {}
     operators: dict[str, OperatorFigures] = {}
     """By uid hash."""
 
 
 class CheckpointHistory:
-    """Newest last. Written whole after every checkpoint; some hundred bytes for each of at most ``limit`` entries."""
+    """The entries, newest last. The whole file is written after every checkpoint, with some hundred bytes for each of at most
+    ``limit`` entries."""
 
     def __init__(self, files: Files, limit: int = DEFAULT_LIMIT) -> None:
         self._files, self._limit = files, limit
         self._entries = _read_or_begin(files)
         self.unstored = False
-        """Whether there is anything that should be stored soon."""
+        """Whether some entry should be stored soon."""
         self._amended = False
 
     @property
@@ -122,19 +123,19 @@ class CheckpointHistory:
         return max((entry.checkpoint_id for entry in self._entries), default=0)
 
     def add(self, *entries: HistoryEntry) -> None:
-        """Remember and store."""
+        """Remember the entries and store them."""
         self.remember(*entries)
         self.store()
 
     def remember(self, *entries: HistoryEntry) -> None:
-        """To be stored with the next ``store``: nobody waits for storage here."""
+        """Remember the entries for the next ``store``. This call does not wait for storage."""
         if entries:
             self._entries = _bounded([*self._entries, *map(_shortened, entries)], self._limit)
             self.unstored = True
 
     def amend(self, entry: HistoryEntry, **changes: Any) -> HistoryEntry:
-        """Note what was not known when the entry was remembered, if it is still here. It is stored with the next entry, or at the
-        end: nothing is written for it."""
+        """Add facts that were not known when the entry was remembered, if the history still has the entry. They are stored with
+        the next entry, or at the end: this call writes nothing."""
         changed = msgspec.structs.replace(entry, **changes)
         for index in range(len(self._entries) - 1, -1, -1):
             if self._entries[index].checkpoint_id == entry.checkpoint_id:
@@ -145,7 +146,8 @@ class CheckpointHistory:
         return changed
 
     def store(self) -> None:
-        """May run in another thread than ``remember``. A storage failure is logged: a later one writes the whole anyway."""
+        """Write the file. May run in another thread than ``remember``. A storage failure is logged: a later call writes the whole
+        file anyway."""
         if not (self.unstored or self._amended):
             return
         self.unstored = self._amended = False
@@ -170,7 +172,7 @@ def _shortened(entry: HistoryEntry) -> HistoryEntry:
 
 
 def entry_of(metadata: CheckpointMetadata, metadata_bytes: int = 0) -> HistoryEntry:
-    """Of a completed checkpoint, made from its metadata alone: for those that are in no history."""
+    """Make the entry of a completed checkpoint from its metadata alone, for a checkpoint that is in no history."""
     sizes = sizes_of(metadata, metadata_bytes, ())
     uids = {operator.uid_hash: operator.uid for operator in metadata.operators}
     return HistoryEntry(
@@ -195,8 +197,8 @@ def entry_of(metadata: CheckpointMetadata, metadata_bytes: int = 0) -> HistoryEn
 
 
 class Sizes(NamedTuple):
-    """Bytes of a checkpoint with its metadata: of all state files it refers to, and of those the one before did not have.
-    ``operators``: by uid hash the name and both figures."""
+    """Bytes of a checkpoint with its metadata: of all state files, and of those that the previous checkpoint did not have.
+    ``operators``: the name and both figures by uid hash."""
 
     size: int
     incremental: int
@@ -204,7 +206,7 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(metadata: CheckpointMetadata, metadata_bytes: int, before: Collection[str]) -> Sizes:
-    """``before``: paths of the state files of the checkpoint before."""
+    """Measure a checkpoint. ``before``: paths of the state files of the previous checkpoint."""
     operators, seen = {}, set[str]()
     for operator in metadata.operators:
         files = {file.path: file.size for file in operator.state_files() if file.path not in seen}
@@ -216,13 +218,13 @@ def sizes_of(metadata: CheckpointMetadata, metadata_bytes: int, before: Collecti
 
 
 def output_of(metadata: CheckpointMetadata) -> int | None:
-    """How many committables step 8 has to commit. None: the job ends with it, and leaves a savepoint (``savepoint.py``), with which
-    somebody may have gone on: nobody may take it for one without output."""
+    """Return how many committables step 8 has to commit. None: the job ends with this checkpoint and leaves a savepoint
+    (``savepoint.py``). Another job may have continued from that savepoint, so the checkpoint never counts as without output."""
     return None if metadata.properties else sum(len(operator.committables) for operator in metadata.operators)
 
 
 def blank_entry(checkpoint_id: int, status: CheckpointStatus, reason: str = "") -> HistoryEntry:
-    """Of a checkpoint nothing is known of but how it ended."""
+    """Make the entry of a checkpoint of which only the outcome is known."""
     return HistoryEntry(
         checkpoint_id=checkpoint_id,
         token=0,
@@ -236,7 +238,7 @@ def blank_entry(checkpoint_id: int, status: CheckpointStatus, reason: str = "") 
 
 
 def read_history(files: Files) -> list[HistoryEntry]:
-    """For readers beside the job. Damage raises ``CorruptFileError``; no history is an empty one."""
+    """Read the history, for readers other than the job. Damage raises ``CorruptFileError``; a missing file is an empty history."""
     content = files.read_if_exists(PATH)
     if content is None:
         return []
@@ -247,7 +249,7 @@ def _read_or_begin(files: Files) -> list[HistoryEntry]:
     try:
         return read_history(files)
     except (StorageError, RestoreError) as error:
-        logger.warning("checkpoint history is not readable and begins anew: %s", error)
+        logger.warning("checkpoint history is not readable and starts empty: %s", error)
         return []
 
 

@@ -1,4 +1,4 @@
-"""The files of ``lease/``: who claimed the job's directory, what the attempt restored, what it keeps.
+"""The files of ``lease/``: the claim on the job's directory, what the attempt restored, what it retains.
 
 ``<token>.json`` and ``<token>.restored.json`` are published once and never change. ``<token>.live.json`` is replaced,
 by the holder of the token only. Claims are never deleted: their names are the token counter.
@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 
 class AttemptStatus(Enum):
-    """How an attempt ended; RUNNING also for one that was killed. SUSPENDED: its driver was told to end, the job goes on with
-    the next."""
+    """How an attempt ended; RUNNING also for an attempt that was killed. SUSPENDED: the driver was asked to end, and the job
+    continues with the next driver."""
 
     RUNNING = "running"
     SUSPENDED = "suspended"
@@ -36,7 +36,7 @@ class AttemptStatus(Enum):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """``nonce`` tells a claim from another one of the same number, should somebody have deleted the directory."""
+    """``nonce`` distinguishes two claims with the same token, in case somebody has deleted the directory."""
 
     token: int
     nonce: str
@@ -47,7 +47,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class RestorePoint(msgspec.Struct, frozen=True):
-    """A completed checkpoint. ``directory``: its full address if it is not in this job's directory, else empty."""
+    """A completed checkpoint. ``directory``: its full address if the checkpoint is not in this job's directory, else empty."""
 
     checkpoint_id: int
     token: int
@@ -55,7 +55,7 @@ class RestorePoint(msgspec.Struct, frozen=True):
 
 
 class RestoredRecord(msgspec.Struct, frozen=True):
-    """The attempt's decision; ``point`` None: it started with empty state."""
+    """The attempt's restore decision. ``point`` None: the attempt started with empty state."""
 
     point: RestorePoint | None
 
@@ -63,15 +63,19 @@ class RestoredRecord(msgspec.Struct, frozen=True):
 class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the attempt has reached.
 
-    ``first_id`` to ``last_id`` are the checkpoint ids it has taken. ``retained`` are the completed checkpoints on its
-    lineage, oldest first, also those of attempts before it. ``protected`` are checkpoints it must leave alone.
-    ``discarded``: the job ended and its checkpoints were given up. ``released``: the next attempt may claim at once.
-    ``origin``: the path of the user's that the lineage began with; a driver started again with the same one goes on,
-    and not back. ``committed``: the newest checkpoint of the directory that was ever complete, so that its output may be there;
-    it stays when the checkpoints themselves are gone. ``writing``: savepoints that are under way, so that whoever comes behind a
-    crash can delete what is not complete. ``savepoint``: the one the job has ended with. ``begun``: the highest id there was when
-    the lineage began with its origin: what was committed later came of it. ``claimed``: a snapshot of elsewhere that is the job's
-    own now, and goes when it is subsumed.
+    - ``first_id`` to ``last_id``: the checkpoint ids that the attempt has taken.
+    - ``retained``: the completed checkpoints on its lineage, oldest first, also those of earlier attempts.
+    - ``protected``: checkpoints that the attempt must not delete.
+    - ``discarded``: the job ended and its checkpoints were discarded.
+    - ``released``: the next attempt may claim at once.
+    - ``origin``: the user's path that the lineage began with. A driver that is restarted with the same path continues from the
+      lineage, and does not go back to the path.
+    - ``committed``: the newest checkpoint of the directory that was ever complete, so that its output may be visible. The value
+      stays when the checkpoints themselves are deleted.
+    - ``writing``: savepoints under way, so that an attempt after a crash can delete the incomplete ones.
+    - ``savepoint``: the savepoint that the job has ended with.
+    - ``begun``: the highest id when the lineage began with its origin: later commits belong to this lineage.
+    - ``claimed``: a snapshot outside the directory that the job owns now, and deletes when it is subsumed.
     """
 
     heartbeat_ms: int
@@ -107,7 +111,7 @@ def encode(record: Claim | RestoredRecord | LiveRecord) -> bytes:
 
 
 def read_record(files: Files, path: str, kind: type[T]) -> T | None:
-    """The record, None if there is none; damage raises."""
+    """Read a record. None: there is no record. Damage raises."""
     content = files.read_if_exists(path)
     if content is None:
         return None
@@ -116,7 +120,7 @@ def read_record(files: Files, path: str, kind: type[T]) -> T | None:
 
 
 def read_undamaged(files: Files, path: str, kind: type[T]) -> T | None:
-    """As ``read_record``, for questions that other records can answer too: a damaged one counts as missing."""
+    """Do as ``read_record``, for questions that other records can answer too: a damaged record counts as missing."""
     try:
         return read_record(files, path, kind)
     except CorruptFileError:
@@ -124,10 +128,10 @@ def read_undamaged(files: Files, path: str, kind: type[T]) -> T | None:
 
 
 def newest_token(files: Files) -> int:
-    """The highest token ever claimed, 0 if none.
+    """Return the highest token ever claimed, 0 if there is none.
 
-    A listing only says where to begin: claims have no gaps, so asking for the next one finds what a stale listing
-    hides.
+    A listing only says where to begin: claims have no gaps, so asking for the next claim finds claims that a stale
+    listing misses.
     """
     matches = (_CLAIM_NAME.fullmatch(name) for name in files.list_names(DIRECTORY))
     token = max((int(match[1]) for match in matches if match), default=0)
@@ -137,8 +141,8 @@ def newest_token(files: Files) -> int:
 
 
 _CURE = (
-    "bring the file back from a copy. If there is none, and no driver of this job runs any more: start the program with another"
-    " tidegate.job-id and execution.state-recovery.path at the newest chk-<n> of this one"
+    "bring the file back from a copy. Without a copy, and if no driver of this job runs: start the program with another"
+    " tidegate.job-id, and set execution.state-recovery.path to the newest chk-<n> of this job"
 )
 _MAGIC: dict[type, str] = {
     Claim: "tidegate-lease",

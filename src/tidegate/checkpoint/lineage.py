@@ -1,4 +1,4 @@
-"""Which completed checkpoints count: decided by the newest attempt that restored, never by a listing."""
+"""Find the completed checkpoints that count: the newest attempt that recorded its restore decides, never a listing."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ logger = logging.getLogger(__name__)
 
 
 class Lineage(msgspec.Struct, frozen=True):
-    """What the newest attempt that decided on its restore has left.
+    """The records of the newest attempt that recorded its restore decision.
 
-    ``token`` 0: no attempt ever did. ``latest`` is what the next attempt restores. ``retained`` are the completed
-    checkpoints up to it that are kept, oldest first. ``status``: how that attempt ended, RUNNING if it did not say.
-    ``origin``: the path of the user's it began with. ``committed``: see ``LiveRecord``, 0 if there is none. The others: see
-    there too.
+    ``token`` 0: there is no such attempt. ``latest``: the checkpoint that the next attempt restores. ``retained``: the retained
+    completed checkpoints up to ``latest``, oldest first. ``status``: how that attempt ended, RUNNING if it recorded no end.
+    ``origin``: the user's path that the lineage began with. ``committed``: see ``LiveRecord``, 0 if there is none. The other
+    fields: see ``LiveRecord`` too.
     """
 
     token: int = 0
@@ -46,11 +46,11 @@ class Lineage(msgspec.Struct, frozen=True):
 
 
 def read_lineage(files: Files, *, below: int | None = None, damaged: bool = False) -> Lineage:
-    """The lineage of a job's directory as attempts with tokens less than ``below`` (None: all) have left it. ``damaged``: with
-    checkpoints that cannot be read, and may be of the attempt.
+    """Read the lineage of a job's directory, as attempts with tokens less than ``below`` (None: all) have left it. ``damaged``:
+    include checkpoints that cannot be read and may belong to the attempt.
 
-    An attempt that claimed and did not record what it restored has done nothing, so the one before it decides. Damaged
-    records raise ``CorruptFileError``: guessing could fall behind what was committed.
+    An attempt that claimed but did not record its restore has done nothing, so the attempt before it decides. Damaged records
+    raise ``CorruptFileError``: a guess could restore less than what was committed.
     """
     newest = newest_token(files) if below is None else below - 1
     for token in range(newest, 0, -1):
@@ -65,10 +65,10 @@ def _lineage_of(files: Files, token: int, restored: RestoredRecord, damaged: boo
     live = read_record(files, live_path(token), LiveRecord)
     if live is None:
         raise RestoreError(
-            "Every attempt has a record of what it reached.",
+            "The record of what an attempt reached is missing.",
             where=files.location(live_path(token)),
             found="no such file",
-            cure="point execution.state-recovery.path at the checkpoint to restore",
+            cure="set execution.state-recovery.path to the checkpoint to restore",
         )
     known = Lineage(
         token=token,
@@ -92,7 +92,7 @@ def _lineage_of(files: Files, token: int, restored: RestoredRecord, damaged: boo
 def _unrecorded(
     files: Files, token: int, live: LiveRecord, restored: RestorePoint | None, damaged: bool
 ) -> list[RestorePoint]:
-    """Checkpoints published and not yet written down when the attempt ended: every id it took is asked for."""
+    """Find checkpoints that were published but not recorded when the attempt ended, by asking for every id that it took."""
     elsewhere = restored.checkpoint_id if restored is not None and restored.directory else 0
     known = max((point.checkpoint_id for point in live.retained), default=elsewhere)
     found = []
@@ -114,19 +114,19 @@ def _is_of(token: int, location: str, content: bytes, damaged: bool) -> bool:
 
 
 def _refuse_unexplained(files: Files) -> None:
-    """Checkpoints without any lease were copied here: which of them was the last one committed cannot be known."""
+    """Raise if there are checkpoints without any lease. They were copied here, so nobody knows which one was committed last."""
     names = [name for name in files.list_names() if name.startswith("chk-") and files.exists(f"{name}/_metadata")]
     if names:
         raise RestoreError(
-            "The latest checkpoint of a directory is known from its lease records.",
+            "The latest checkpoint of the directory is not known: its lease records are missing.",
             where=files.root,
             found=f"{', '.join(names)} and no record of the attempts that wrote them",
-            cure="point execution.state-recovery.path at the checkpoint to restore, or use an empty directory",
+            cure="set execution.state-recovery.path to the checkpoint to restore, or use an empty directory",
         )
 
 
 def all_completed(files: Files) -> list[RestorePoint]:
-    """Everything in the directory that looks like a completed checkpoint, whatever the lineage says: to protect it."""
+    """Return every completed checkpoint in the directory, whatever the lineage says, so that it can be protected."""
     points = []
     for name in files.list_names():
         number = name.removeprefix("chk-")
@@ -140,5 +140,5 @@ def _token_of(files: Files, checkpoint_id: int) -> int:
     try:
         return decode_metadata(files.location(path), files.read_bytes(path)).token
     except (StorageError, RestoreError) as error:
-        logger.warning("%s is not readable, it is kept: %s", files.location(path), error)
+        logger.warning("%s is not readable and is not deleted: %s", files.location(path), error)
         return 0

@@ -1,4 +1,4 @@
-"""A job's checkpoints as faces list them: the history on storage, and which of them are still there."""
+"""A job's checkpoints as faces list them: the history on storage, and which checkpoints still exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.checkpoint.locate import locate_exactly
 
 
 class ListedCheckpoint(HistoryEntry, frozen=True, kw_only=True, omit_defaults=True):
-    """``kept``: the address of a checkpoint that is still there; None: it was subsumed, or has failed."""
+    """``kept``: the address of a checkpoint that still exists; None: it was subsumed, or it failed."""
 
     kept: str | None
 
@@ -25,7 +25,7 @@ class CheckpointList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_checkpoints(files: Files) -> CheckpointList:
-    """Of a job's directory, also when nothing of the job runs. Damage raises ``CorruptFileError``."""
+    """List the checkpoints of a job's directory, also when no driver of the job runs. Damage raises ``CorruptFileError``."""
     kept = _kept(files)
     entries = _with_unentered(read_history(files), kept)
     listed = [
@@ -35,14 +35,15 @@ def list_checkpoints(files: Files) -> CheckpointList:
 
 
 def _kept(files: Files) -> dict[int, str]:
-    """Address of every checkpoint that is still there."""
+    """Return the address of every checkpoint that still exists."""
     lineage = read_lineage(files)
     points = (*lineage.retained, *lineage.protected)
     return {p.checkpoint_id: p.directory or files.location(f"chk-{p.checkpoint_id}") for p in points}
 
 
 def _with_unentered(entries: list[HistoryEntry], kept: dict[int, str]) -> list[HistoryEntry]:
-    """The history is written last of all: a checkpoint that has just been completed, or was when the driver died, is not in it."""
+    """Add checkpoints that the history does not have. The history is written last: a checkpoint that was completed just now, or
+    just before the driver died, is missing in it."""
     missing = sorted(kept.keys() - {entry.checkpoint_id for entry in entries})
     return entries + [_from_metadata(number, kept[number]) for number in missing]
 
@@ -50,5 +51,5 @@ def _with_unentered(entries: list[HistoryEntry], kept: dict[int, str]) -> list[H
 def _from_metadata(checkpoint_id: int, address: str) -> HistoryEntry:
     try:
         return entry_of(locate_exactly(address).metadata)
-    except TidegateError:  # it is damaged, or just being deleted
+    except TidegateError:  # the checkpoint is damaged, or is being deleted
         return blank_entry(checkpoint_id, CheckpointStatus.COMPLETED)

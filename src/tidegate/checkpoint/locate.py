@@ -1,4 +1,4 @@
-"""From ``execution.state-recovery.path`` to a snapshot: a savepoint, a ``chk-n``, or the ``_metadata`` of either."""
+"""Find the snapshot of ``execution.state-recovery.path``: a savepoint, a ``chk-n``, or the ``_metadata`` of either."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Located:
     def check_signature(self, key: SigningKey | None, *, accept_unsigned: bool = False) -> None:
         """Raise ``RestoreError`` unless this key signed the snapshot. Without a key everything is accepted.
 
-        Restoring unpickles what the snapshot holds: whoever can write a snapshot can run code in the job. Call this before
-        anything of the snapshot but its metadata is read.
+        A restore unpickles the content of the snapshot: whoever can write a snapshot can run code in the job. Call this before
+        anything except the metadata of the snapshot is read.
         """
         if key is None or (self.signature is None and accept_unsigned):
             return
@@ -50,7 +50,7 @@ class Located:
             found = "it has no signature"
             cure = f"set {ACCEPT_UNSIGNED.key}=true for one start, if you trust it: the next checkpoint is signed"
         elif not key.accepts(self.signature.text, self.signature.digest):
-            found, cure = "the signature is of another key, or the metadata was changed", "use the key that signed it"
+            found, cure = "it was signed with another key, or its metadata was changed", "use the key that signed it"
         elif weak := [file.path for file in self.metadata.state_files() if not is_strong(file.hash)]:
             found = f"{len(weak)} state files without a cryptographic hash, such as {weak[0]}"
             cure = "restore an earlier snapshot"
@@ -64,7 +64,7 @@ class Located:
         )
 
     def verify_files(self) -> None:
-        """Raise ``CorruptFileError`` if a state file is not what was written. Reads all of them."""
+        """Raise ``CorruptFileError`` if the content of a state file has changed. Reads all state files."""
         self.check_files()
         for file in self.metadata.state_files():
             verify_content(self.root, file.path, size=file.size, hash=file.hash)
@@ -79,24 +79,24 @@ class Located:
                 problems.append(f"{file.path}: {size} bytes, expected {expected_content(file.size, file.hash)}")
         if problems:
             raise CorruptFileError(
-                "A checkpoint restores only if all its state files are there.",
+                "A state file of the checkpoint is missing or damaged.",
                 where=self.address,
                 found="; ".join(problems),
-                cure="bring the files back, or point execution.state-recovery.path at another checkpoint",
+                cure="bring the files back, or set execution.state-recovery.path to another checkpoint",
             )
 
 
 def locate(path: str, what: str = RESTORED) -> Located:
-    """Find and read the snapshot a user's path means, to look at it: of a job's directory the latest completed checkpoint.
-    ``RestoreError`` or ``CorruptFileError`` if that cannot be."""
+    """Find and read the snapshot at a user's path, for reading only. A job's directory stands for its latest completed
+    checkpoint. Raises ``RestoreError`` or ``CorruptFileError`` if there is no such snapshot."""
     here = _directory(path)
     latest = _latest_of_job(here) if here.exists(DIRECTORY) and not here.exists(FILE_NAME) else None
     return latest or locate_exactly(path, what)
 
 
 def locate_exactly(path: str, what: str = RESTORED) -> Located:
-    """As ``locate``, to start from it or to delete it: which of a job's checkpoints is meant has to be said. ``what``: for
-    messages, what the path is to the user."""
+    """Do as ``locate``, for a snapshot to start from or to delete: the path must name one checkpoint, not a job's directory.
+    ``what``: the name of the path in messages."""
     here = _directory(path)
     if here.exists(FILE_NAME):
         return _read_directory(here)
@@ -109,20 +109,20 @@ def _directory(path: str) -> Files:
 
 
 def locate_own(files: Files, point: RestorePoint) -> Located:
-    """Read a checkpoint the lineage names: in the job's own directory, or where the attempt had restored from."""
+    """Read a checkpoint that the lineage names, in the job's own directory or where the attempt restored from."""
     if point.directory:
         return locate(point.directory)
     path = metadata_path(point.checkpoint_id)
     try:
         metadata, signature = read_signed(files, path)
     except CorruptFileError as error:
-        # An older one is never taken instead: this one may have been committed.
+        # Never take an older checkpoint instead: the output of this one may have been committed.
         raise CorruptFileError(
-            "The latest completed checkpoint must be readable.",
+            "The latest completed checkpoint cannot be read.",
             where=files.location(path),
             found=error.found,
-            cure="bring the file back; to go back to an older one on purpose (output committed since then is written "
-            "again), point execution.state-recovery.path at it",
+            cure="bring the file back; to restore an older checkpoint on purpose (output committed since then "
+            "is duplicated), set execution.state-recovery.path to it",
         ) from error
     return Located(files, f"chk-{point.checkpoint_id}", metadata, signature)
 
@@ -134,10 +134,10 @@ def _read_directory(here: Files) -> Located:
     parent, _, name = here.root.rpartition("/")
     if name != f"chk-{metadata.checkpoint_id}":
         raise RestoreError(
-            "A checkpoint's directory keeps its name, and stays beside the shared directory its files are in.",
+            "The checkpoint's directory was renamed, or moved away from the shared directory with its files.",
             where=here.root,
             found=f"checkpoint {metadata.checkpoint_id} in a directory named {name}",
-            cure=f"name it chk-{metadata.checkpoint_id} inside the job's directory",
+            cure=f"rename it to chk-{metadata.checkpoint_id} inside the job's directory",
         )
     return Located(Files(parent), name, metadata, signature)
 
@@ -162,16 +162,16 @@ def _not_found(here: Files, path: str, what: str) -> RestoreError:
     elif jobs:
         found = f"a directory of jobs: {_few(jobs)}"
     elif re.fullmatch(r"chk-\d+", here.root.rpartition("/")[2]):
-        found = "a checkpoint that was not completed: it has no _metadata"
+        found = "an incomplete checkpoint: it has no _metadata"
     elif any(name.endswith(".seg") for name in names):
-        found = "a savepoint that was not completed, or that was not copied whole: it has no _metadata"
+        found = "an incomplete savepoint, or an incomplete copy of one: it has no _metadata"
     else:
         found = f"no checkpoint in it: {_few(names) or 'it is empty'}"
     return RestoreError(f"{what} must be a checkpoint or a savepoint.", where=path, found=found, cure=cure)
 
 
 def names_in(here: Files) -> list[str] | None:
-    """None: it is a file. A store of objects has none that is both."""
+    """List the names in a directory. None: the path is a file. In an object store no path is both."""
     try:
         return here.list_names()
     except StorageError as error:
@@ -181,15 +181,15 @@ def names_in(here: Files) -> list[str] | None:
 
 
 def _which_of(here: Files, checkpoints: list[str], what: str) -> str:
-    """A job goes on by itself; whoever gives a path has to say which."""
+    """Return the cure for the path of a job's directory: the user has to name one checkpoint."""
     try:
         latest = _latest_of_job(here)
     except (CorruptFileError, RestoreError):
         latest = None
     if latest is not None:
-        return f"give one of its checkpoints; its latest completed one is {latest.address}"
+        return f"give one of its checkpoints; its latest completed checkpoint is {latest.address}"
     if checkpoints:
-        return "give one of them"
+        return "give one of its checkpoints"
     return "start without execution.state-recovery.path, or give another snapshot" if what == RESTORED else _CURE
 
 

@@ -1,8 +1,8 @@
-"""What a checkpoint is on storage: the structs of ``_metadata``, version 2, and their codec.
+"""A checkpoint on storage: the structs of ``_metadata``, version 2, and their codec.
 
-Version 1 was never released: its keyed state was laid out by another key hash. Version 3 has records in flight, and is otherwise
-the same: a checkpoint without them is still written as version 2. Version 4 is version 3 behind a line with a signature, which a
-job with a signing key writes; its state files have cryptographic hashes, so the signature covers their content too."""
+Version 1 was never released: its keyed state used another key hash. Version 3 adds records in flight, and is otherwise the same:
+a checkpoint without records in flight is still written as version 2. Version 4 is version 3 after a line with a signature. A job
+with a signing key writes version 4: its state files have cryptographic hashes, so the signature covers their content too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHECKPOINT, SAVEPOINT = "checkpoint", "savepoint"
 
 
 class OperatorState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything one operator has in a checkpoint. Opaque bytes are msgpack."""
+    """The state of one operator in a checkpoint. Opaque bytes are msgpack."""
 
     uid_hash: str
     uid: str | None = None
@@ -40,7 +40,7 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     source: Any = None
     """The enumerator's snapshot, plain data."""
     committables: list[bytes] = []
-    """Prepared and not confirmed as committed, in the order of rounds."""
+    """Prepared but not confirmed as committed, in the order of rounds."""
 
     @property
     def has_state(self) -> bool:
@@ -61,14 +61,14 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return [file for snapshot in self.subtasks for file in snapshot.files()]
 
     def in_flight(self) -> list[InFlightPart]:
-        """What waits in front of its subtasks."""
+        """Return the records in flight that wait for its subtasks."""
         return [snapshot.in_flight for snapshot in self.subtasks if snapshot.in_flight is not None]
 
     def keyed_files(self) -> list[StateFile]:
         return [file for snapshot in self.subtasks if snapshot.keyed is not None for file in snapshot.keyed.files]
 
     def values(self, name: str) -> list[Any]:
-        """The items of a list part, of all subtasks."""
+        """Return the items of a list part, of all subtasks."""
         return [value for snapshot in self.subtasks for value in snapshot.values(name)]
 
 
@@ -79,7 +79,7 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     job_name: str
     token: int
-    """Lease token of the attempt that wrote it: with it the lineage is decided."""
+    """Lease token of the attempt that wrote the checkpoint. The token decides the lineage."""
     trigger_ms: int
     complete_ms: int
     round: int
@@ -90,18 +90,18 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
     properties: dict[str, str] = {}
 
     def state_files(self) -> list[StateFile]:
-        """Every referenced file once, by path, whatever its clipping."""
+        """Return every referenced file once, by path, whatever its clipping."""
         files = (file for operator in self.operators for file in operator.state_files())
         return list({file.path: file for file in files}.values())
 
     @property
     def is_unaligned(self) -> bool:
-        """Whether there are records in flight in it."""
+        """Whether the checkpoint contains records in flight."""
         return any(operator.in_flight() for operator in self.operators)
 
     @property
     def in_flight_records(self) -> int:
-        """Received and not processed at the cut."""
+        """How many records were received but not processed at the cut."""
         return sum(part.records for operator in self.operators for part in operator.in_flight())
 
     @property
@@ -113,25 +113,26 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signature(NamedTuple):
-    """What was signed, by its SHA-256 digest, and the signature itself, in hex."""
+    """``text``: the signature, in hex. ``digest``: the SHA-256 digest of the signed bytes."""
 
     text: str
     digest: bytes
 
 
 class SignedMetadata(NamedTuple):
-    """What was read. ``signature``: None if there is none; nobody has checked it yet (``Located.check_signature``)."""
+    """Metadata with its signature. ``signature`` None: there is none. The signature is not checked yet
+    (``Located.check_signature``)."""
 
     metadata: CheckpointMetadata
     signature: Signature | None
 
 
 def encode_metadata(metadata: CheckpointMetadata, key: SigningKey | None = None) -> bytes:
-    """The bytes of ``_metadata``. Refuses references into another directory: the checkpoint would die with it."""
+    """Encode ``_metadata``. Refuses references into another directory: the checkpoint would be lost with that directory."""
     for file in metadata.state_files():
         if file.root:
             raise InternalError(
-                "A checkpoint refers to files of its own directory only.",
+                "A checkpoint refers to a file outside its own directory.",
                 where=f"checkpoint {metadata.checkpoint_id}",
                 found=f"{file.path} in {file.root}",
             )
@@ -142,18 +143,18 @@ def encode_metadata(metadata: CheckpointMetadata, key: SigningKey | None = None)
 
 
 def decode_metadata(location: str, content: bytes) -> CheckpointMetadata:
-    """The other way; ``location`` is for the errors, which are ``CorruptFileError`` and ``RestoreError``."""
+    """Decode ``_metadata``. ``location`` is for the errors, which are ``CorruptFileError`` and ``RestoreError``."""
     return decode_signed(location, content).metadata
 
 
 def decode_signed(location: str, content: bytes) -> SignedMetadata:
-    """As ``decode_metadata``, with the signature. Metadata may come from anywhere: a path out of its directory is refused."""
+    """Do as ``decode_metadata``, with the signature. Metadata may come from anywhere: a path outside its directory is refused."""
     readers = {VERSION: _read_version_2, WITH_RECORDS: _read_version_2, SIGNED: _read_version_4}
     found = unseal(location, content, MAGIC, readers)
     for file in found.metadata.state_files():
         if file.root or file.path.startswith("/") or ".." in file.path.split("/"):
             raise RestoreError(
-                "The snapshot refers to a file outside of its own directory. Tidegate never writes such a reference.",
+                "The snapshot refers to a file outside its own directory. Tidegate never writes such a reference.",
                 where=location,
                 found=f"{file.root}/{file.path}" if file.root else file.path,
                 cure="do not restore this snapshot; find out who made it",
@@ -171,7 +172,7 @@ def read_metadata(files: Files, path: str) -> CheckpointMetadata:
 
 
 def read_signed(files: Files, path: str) -> SignedMetadata:
-    """As ``read_metadata``, with the signature."""
+    """Do as ``read_metadata``, with the signature."""
     return decode_signed(files.location(path), files.read_bytes(path))
 
 

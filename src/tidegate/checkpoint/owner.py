@@ -1,4 +1,4 @@
-"""Who holds a lease: a process, told apart from a later one with the same pid."""
+"""The owner of a lease: a process, distinguished from a later process with the same pid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 class Owner(msgspec.Struct, frozen=True):
     """A process. ``boot`` names the running system and its pid space, ``started`` the start time of the process in it.
 
-    Both are empty where the system does not tell (no ``/proc``).
+    Both are empty on a system without ``/proc``.
     """
 
     host: str
@@ -35,8 +35,8 @@ def is_here(owner: Owner) -> bool:
 
 
 def is_alive(owner: Owner) -> bool | None:
-    """True or False if that can be seen from this process. None for a process of another host, or one that is stopped
-    (SIGSTOP): then its heartbeat tells how long it has been silent.
+    """Return whether the process is alive, if this process can see it. None for a process of another host, or a stopped one
+    (SIGSTOP): then its heartbeat says how long it has been silent.
     """
     if not is_here(owner):
         return None
@@ -48,18 +48,18 @@ def is_alive(owner: Owner) -> bool | None:
 
 
 def _started(pid: int) -> str | None:
-    """The start time in ticks since boot; None for no process, or one that has ended and waits for its parent."""
+    """Return the start time in ticks since boot; None if there is no such process, or it has ended and waits for its parent."""
     fields = _stat(pid)
     return None if not fields or fields[0] in "ZX" else fields[19]
 
 
 def _stat(pid: int) -> list[str]:
-    """What the system tells of a process, from its state on; empty if there is none."""
+    """Return the fields of ``/proc/<pid>/stat`` from the process state on; empty if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return []
-    return stat.rpartition(")")[2].split()  # the name before may hold blanks and brackets
+    return stat.rpartition(")")[2].split()  # the process name before it may contain blanks and brackets
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The rules of checkpointing that the user sets, and what counts by them: when the next one is due, how many may fail."""
+"""The user's rules for checkpoints, and the counters for them: when the next checkpoint is due, how many may fail."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class CheckpointPolicy:
     retained: int = options.CHECKPOINT_RETAINED.default
     retention: Retention = _DEFAULT_RETENTION
     max_state_bytes: int | None = None
-    """Of a subtask of an operator, where checkpoints are kept in memory."""
+    """The limit for one subtask of an operator, if checkpoints are stored in memory."""
     at_least_once: bool = False
-    """Output is committed with its round, and does not wait for a checkpoint."""
+    """Whether output is committed with its round, and does not wait for a checkpoint."""
     unaligned: bool = False
-    """Records in flight may be part of a checkpoint, after so long: ``aligned_timeout_ms``."""
+    """Whether records in flight may be part of a checkpoint, after ``aligned_timeout_ms``."""
     aligned_timeout_ms: int = options.ALIGNED_TIMEOUT.default
     after_finish: bool = True
-    """Checkpoints are taken also when sources have ended, and a last one when all have."""
+    """Whether checkpoints continue after some sources have ended, with a last checkpoint after all have ended."""
 
     def __post_init__(self) -> None:
         _at_least("interval", self.interval_ms, MINIMUM_MS, " ms")
@@ -58,12 +58,12 @@ class CheckpointPolicy:
 
     @property
     def concurrency(self) -> int:
-        """How many checkpoints may be under way: a pause between two leaves room for one only."""
+        """How many checkpoints may be under way. With a pause between two, only one."""
         return 1 if self.min_pause_ms > 0 else self.max_concurrent
 
     @staticmethod
     def from_configuration(configuration: Mapping[str, Any]) -> CheckpointPolicy | None:
-        """From Flink's keys with typed values (times as milliseconds). None: checkpointing is off."""
+        """Make the policy from Flink's keys with typed values (times as milliseconds). None: checkpointing is off."""
         interval = configuration.get(PREFIX + "interval")
         if interval is None:
             return None
@@ -108,7 +108,7 @@ def _retention(value: object) -> Retention:
     name = str(getattr(value, "name", value)).strip().upper().replace("-", "_")
     if name not in Retention.__members__:
         raise ConfigurationError(
-            f"{PREFIX}externalized-checkpoint-retention must be one of Flink's names.",
+            f"{PREFIX}externalized-checkpoint-retention is not one of Flink's names.",
             found=repr(value),
             cure=f"use one of {', '.join(Retention.__members__)}",
         )
@@ -116,7 +116,8 @@ def _retention(value: object) -> Retention:
 
 
 class CheckpointTrigger:
-    """Interval since the last trigger, pause since the last end, room for one more. All on one monotonic clock."""
+    """Decides when a checkpoint is due: interval since the last trigger, pause since the last end, room for one more. All times
+    are on one monotonic clock."""
 
     def __init__(self, policy: CheckpointPolicy, now_ms: float) -> None:
         self._policy = policy
@@ -125,40 +126,40 @@ class CheckpointTrigger:
         self._pause_over = now_ms + policy.min_pause_ms
 
     def due(self, now_ms: float, early_ms: float = 0.0) -> bool:
-        """``early_ms``: how much earlier than its beat a checkpoint may start; the pause holds in full."""
+        """Whether a checkpoint is due. ``early_ms``: how much before its time it may start; the pause is never shortened."""
         next_due = self.next_due()
         return next_due is not None and now_ms >= max(next_due - early_ms, self._pause_over)
 
     def late(self, now_ms: float, early_ms: float = 0.0) -> bool:
-        """Whether one would be due at once if there were room for it."""
+        """Whether a checkpoint would be due at once if there were room for it."""
         has_room = self.next_due() is not None
         return not has_room and self._policy.min_pause_ms == 0 and now_ms >= self._interval_over - early_ms
 
     def next_due(self) -> float | None:
-        """The time of the next trigger; None while nothing more may start until one has ended."""
+        """Return the time of the next trigger; None while the next checkpoint has to wait for the end of another."""
         if self.under_way >= self._policy.concurrency:
             return None
         return max(self._interval_over, self._pause_over)
 
     def expected(self, now_ms: float) -> float:
-        """When the next one will be due. One that is under way and late may take long: nothing is to be hurried for its sake."""
+        """Return when the next checkpoint will be due. A late checkpoint under way may take long: nothing hurries because of it."""
         policy = self._policy
         room = now_ms + max(policy.min_pause_ms, policy.interval_ms / 2) if self.under_way else self._pause_over
         return max(self._interval_over, room)
 
     def started(self, now_ms: float) -> None:
-        """Count a checkpoint in, triggered by time or by request."""
+        """Count a checkpoint as under way, triggered by time or by request."""
         self.under_way += 1
         self._interval_over = now_ms + self._policy.interval_ms
 
     def ended(self, now_ms: float) -> None:
-        """Count one out, completed or aborted: a failed one needs its pause too."""
+        """Count a checkpoint as ended, completed or aborted: the pause follows a failed checkpoint too."""
         self.under_way = max(0, self.under_way - 1)
         self._pause_over = now_ms + self._policy.min_pause_ms
 
 
 class FailureCounter:
-    """Consecutive failures. More than tolerated fail the job: ``CheckpointError``, which a restart may help."""
+    """Counts consecutive failures. More failures than tolerated raise ``CheckpointError``, which a restart may help."""
 
     def __init__(self, tolerable: int) -> None:
         self._tolerable = tolerable
@@ -166,14 +167,14 @@ class FailureCounter:
 
     @property
     def tolerated(self) -> int:
-        """So many more in a row may fail."""
+        """How many more checkpoints in a row may fail."""
         return self._tolerable - self.consecutive
 
     def completed(self) -> None:
         self.consecutive = 0
 
     def use_up(self) -> None:
-        """All that were tolerated have failed: the next one fails the job."""
+        """Count all tolerated failures as used: the next failure fails the job."""
         self.consecutive = max(self.consecutive, self._tolerable)
 
     def failed(self, checkpoint_id: int, reason: CheckpointFailureReason, message: str) -> None:
@@ -185,5 +186,5 @@ class FailureCounter:
                 f"At most {self._tolerable} checkpoints in a row may fail.",
                 where=f"checkpoint {checkpoint_id}" if checkpoint_id else "no checkpoint was under way",
                 found=f"{self.consecutive} failed; the last: {reason.text}: {message}",
-                cure="remove the cause, or raise execution.checkpointing.tolerable-failed-checkpoints",
+                cure="fix the cause, or raise execution.checkpointing.tolerable-failed-checkpoints",
             )

@@ -1,10 +1,10 @@
-"""Going on from the checkpoint before, because the newest is damaged: only where nothing would be written twice.
+"""Continue from the previous checkpoint because the newest one is damaged, only if no output would be duplicated.
 
-Behind step 7 comes step 8: the output of a complete checkpoint is committed, and whoever goes on from an older one makes the same
-output again. So a damaged checkpoint may be passed over only if it is **known** that it had none to commit. Its metadata tells, if
-that can be read (a state file is damaged), else the history, which has the number. The lists of the lease do not tell: they are
-written before the commit, and may fail to be. Where nobody can tell, it is refused. A checkpoint with which the job was told to end
-is never passed over: its savepoint may be in somebody's hands.
+Step 8 follows step 7: the output of a complete checkpoint is committed, and a job that continues from an older checkpoint makes
+the same output again. So a damaged checkpoint may be skipped only if it is **known** that it had no output to commit. Its metadata
+says so, if the metadata can be read (a state file is damaged); else the history, which has the number. The lists of the lease do
+not say so: they are written before the commit, and that write may fail. If the number is not known, skipping is refused. A
+checkpoint with which the job was asked to end is never skipped: another job may already use its savepoint.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 
 
 def newest_undamaged(files: Files, lineage: Lineage) -> tuple[Lineage, Located | None]:
-    """The newest kept checkpoint that is whole, every file of it read, and the lineage up to it. Reads only.
+    """Return the newest retained checkpoint that is undamaged, and the lineage up to it. Reads every file, writes nothing.
 
-    ``CorruptFileError`` if none is left, ``RestoreError`` if output may have been committed behind it.
+    ``CorruptFileError`` if no such checkpoint is left, ``RestoreError`` if output may have been committed after it.
     """
     points = list(lineage.retained)
     while points:
@@ -42,23 +42,23 @@ def newest_undamaged(files: Files, lineage: Lineage) -> tuple[Lineage, Located |
             _refuse_if_committed(files, passed_over, damage)
             if not points:
                 raise offering_previous(damage, files, lineage) from damage
-            logger.warning("checkpoint %d is damaged and passed over: %s", passed_over.checkpoint_id, damage)
+            logger.warning("checkpoint %d is damaged and skipped: %s", passed_over.checkpoint_id, damage)
         else:
             return msgspec.structs.replace(lineage, latest=points[-1], retained=points), located
     return lineage, None if lineage.latest is None else locate_own(files, lineage.latest)
 
 
 def offering_previous(damage: CorruptFileError, files: Files, lineage: Lineage) -> CorruptFileError:
-    """The same error with the ways out that there are."""
-    again = f"to have output that is committed written again, on purpose, point {RECOVERY_PATH.key} at an older one"
+    """Return the same error with the possible cures."""
+    again = f"to accept that committed output is duplicated, set {RECOVERY_PATH.key} to an older checkpoint"
     if len(lineage.retained) > 1:
         before = files.location(f"chk-{lineage.retained[-2].checkpoint_id}")
         cure = (
-            f"bring the file back; or go on from {before}, the checkpoint before, with {RESTORE_PREVIOUS.key}=true, which is "
-            f"refused if output has been committed behind it; {again}"
+            f"bring the file back; or continue from {before}, the previous checkpoint, with "
+            f"{RESTORE_PREVIOUS.key}=true, which is refused if output was committed after it; {again}"
         )
     else:
-        cure = f"bring the file back; no other checkpoint of the job is kept ({CHECKPOINT_RETAINED.key})"
+        cure = f"bring the file back; no other checkpoint of the job is retained ({CHECKPOINT_RETAINED.key})"
     return CorruptFileError(damage.rule, where=damage.where, found=damage.found, cure=cure)
 
 
@@ -70,18 +70,18 @@ def _refuse_if_committed(files: Files, point: RestorePoint, damage: CorruptFileE
     if output == 0:
         return
     if output is None:
-        found = "whether it had output to commit, or the job ended with it, neither its metadata nor the history tells"
+        found = "neither its metadata nor the history says whether it had output to commit, or whether the job ended with it"
         ending = _ending(files, point)
         if ending is not None:
-            found = f"the job was told to end with it: its savepoint is {ending.address}"
+            found = f"the job was asked to end with it: its savepoint is {ending.address}"
     else:
         done = "has been committed" if entry is not None and "commit" in entry.steps_ms else "may have been committed"
-        found = f"its output ({count(output, 'committable')}) {done}, and would be written again"
+        found = f"its output ({count(output, 'committable')}) {done}, and would be duplicated"
     raise RestoreError(
-        f"A damaged checkpoint is passed over ({RESTORE_PREVIOUS.key}) only if none of its output has been committed.",
+        f"The damaged checkpoint cannot be skipped ({RESTORE_PREVIOUS.key}): its output may have been committed.",
         where=files.location(f"chk-{point.checkpoint_id}"),
         found=f"{damage.where}: {damage.found}; {found}",
-        cure=f"bring the file back; or accept that output twice, and point {RECOVERY_PATH.key} at an older checkpoint",
+        cure=f"bring the file back; or accept duplicate output, and set {RECOVERY_PATH.key} to an older checkpoint",
     ) from damage
 
 

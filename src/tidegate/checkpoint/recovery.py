@@ -1,4 +1,4 @@
-"""What an attempt restores: decided by reading only, then recorded with its lease before anything is touched."""
+"""Decide what an attempt restores, by reading only; then record the decision with its lease before anything is touched."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Recovery:
-    """``located`` None: start with empty state. ``lineage``: of the job's directory, as attempts before have left it.
+    """``located`` None: start with empty state. ``lineage``: of the job's directory, as earlier attempts have left it.
 
-    A job that says FINISHED has all its output committed: running it again would write it twice. Then
-    ``record_finished`` instead of ``record``, and ``CompletedCheckpoints.sweep``.
+    A job with the status FINISHED has committed all its output: another run would duplicate it. For such a job call
+    ``record_finished`` instead of ``record``, then ``CompletedCheckpoints.sweep``.
     """
 
     located: Located | None
@@ -34,25 +34,26 @@ class Recovery:
     retained: list[RestorePoint] = field(default_factory=list)
     protected: list[RestorePoint] = field(default_factory=list)
     origin: str = ""
-    """The path of the user's the lineage began with."""
+    """The user's path that the lineage began with."""
     begins: bool = False
-    """It begins with that path now, or again."""
+    """Whether the lineage begins with that path now, or again."""
     claimed: str = ""
-    """The snapshot of elsewhere that the job owns from now on."""
+    """The snapshot outside the job's directory that the job owns from now on."""
 
     @property
     def previous(self) -> AttemptStatus | None:
-        """How the attempt before ended, None if there was none."""
+        """How the previous attempt ended, None if there was none."""
         return self.lineage.status if self.lineage.token else None
 
     @property
     def committed(self) -> int:
-        """The newest checkpoint of this directory that was ever complete: its output may be there."""
+        """The newest checkpoint of this directory that was ever complete: its output may be visible."""
         return self.lineage.committed
 
     @property
     def ending(self) -> Ending | None:
-        """The job was told to end with a savepoint, and its last checkpoint is complete: what is left of the end is to be done."""
+        """How the job has to end: it was asked to end with a savepoint, its last checkpoint is complete, and the rest of the end
+        is still to do. None: the job runs."""
         if (
             self.begins
             or self.located is None
@@ -64,8 +65,8 @@ class Recovery:
 
     @property
     def begins_beside_output(self) -> bool:
-        """Output of this job is committed, and what could go on from there was deleted when the job was cancelled: it would begin
-        with nothing, or where it has begun before."""
+        """Whether the job would duplicate its output. Output is committed, and the checkpoints were deleted when the job was
+        cancelled: the job would start with empty state, or from the same snapshot as before."""
         if self.previous is not AttemptStatus.CANCELLED:
             return False
         if self.located is None:
@@ -74,14 +75,14 @@ class Recovery:
         return again and self.lineage.latest is None and self.committed > self.lineage.begun
 
     def record(self, lease: Lease) -> None:
-        """Fix the decision (fault C8): after every check of the program, before a sink or a file is touched."""
+        """Record the decision (fault C8), after every check of the program and before a sink or a file is touched."""
         begun = lease.last_id if self.begins else self.lineage.begun
         self._record(lease, self.point, self.retained, begun=begun)
-        what = self.located.address if self.located else "nothing, empty state"
+        what = self.located.address if self.located else "nothing: it starts with empty state"
         logger.info("job %s: lease %d restores %s", lease.claim.job_id, lease.token, what)
 
     def record_finished(self, lease: Lease) -> None:
-        """The job had finished before: this attempt keeps that on record and may sweep what the end left."""
+        """Record again that the job had finished before. Afterwards this attempt may sweep the remains of the end."""
         lineage = self.lineage
         self._record(lease, None, [], finished=True, begun=lineage.begun, savepoint=lineage.savepoint)
 
@@ -102,26 +103,26 @@ _CARRIED_OUT = (AttemptStatus.FINISHED, AttemptStatus.CANCELLED)
 
 
 def origin_of(path: str) -> str:
-    """How a path of the user's is remembered."""
+    """Return the form in which a user's path is recorded."""
     return Files(path).root.removesuffix(f"/{FILE_NAME}")
 
 
 def decide(
     files: Files, lease: Lease, path: str | None = None, *, claim: bool = False, previous: bool = False
 ) -> Recovery:
-    """What the attempt with this lease restores. Reads only: asked twice, it gives the same.
+    """Decide what the attempt with this lease restores. Reads only: a second call gives the same decision.
 
-    Without a path: the latest completed checkpoint by lineage, or empty state. ``path``
-    (``execution.state-recovery.path``): that checkpoint; then whatever is in the job's directory is protected, so
-    going back by mistake loses nothing. A path counts once: a driver that is started again with the same one goes on
-    with what has come of it, because that may be committed. ``claim``: the job owns what the path names. ``previous``: a checkpoint
-    that is damaged may be passed over (``previous.py``).
+    Without a path: the latest completed checkpoint by lineage, or empty state. ``path`` (``execution.state-recovery.path``):
+    that checkpoint; then every checkpoint in the job's directory is protected, so going back by mistake loses nothing. A path
+    counts once: a driver that is restarted with the same path continues from the later checkpoints, because their output may be
+    committed. ``claim``: the job owns the snapshot of the path. ``previous``: a damaged checkpoint may be skipped
+    (``previous.py``).
     """
     faults.point("C8.deciding", token=lease.token)
     try:
         return _decide(files, lease, path, claim, previous)
     except (CorruptFileError, RestoreError):
-        lease.check()  # a newer attempt may have tidied up meanwhile: then that is the reason
+        lease.check()  # a newer attempt may have cleaned up meanwhile: then that is the cause
         raise
 
 
@@ -132,7 +133,9 @@ def _decide(files: Files, lease: Lease, path: str | None, claim: bool, previous:
         goes_on = before.latest is not None or before.status is AttemptStatus.FINISHED
         if before.origin != origin or not goes_on:
             return _explicit(files, before, locate_exactly(origin), origin, claim)
-        logger.warning("job %s began from %s before and goes on with what came of it", lease.claim.job_id, origin)
+        logger.warning(
+            "job %s started from %s before and continues with its own later checkpoints", lease.claim.job_id, origin
+        )
     lineage = read_lineage(files, below=lease.token, damaged=True)
     if previous:
         lineage, located = newest_undamaged(files, lineage)
@@ -152,7 +155,7 @@ def _decide(files: Files, lease: Lease, path: str | None, claim: bool, previous:
 
 
 def _latest(files: Files, lineage: Lineage) -> Located | None:
-    """An older one is never taken instead: this one may have been committed."""
+    """Read the latest checkpoint. Never take an older one instead: the output of the latest may have been committed."""
     try:
         return None if lineage.latest is None else locate_own(files, lineage.latest)
     except CorruptFileError as damage:
@@ -174,7 +177,7 @@ def _lineage_if_readable(files: Files, lease: Lease) -> Lineage:
     try:
         return read_lineage(files, below=lease.token)
     except (CorruptFileError, RestoreError) as error:
-        # The user named a checkpoint, maybe because of this very damage; what is here is protected by listing.
+        # The user named a checkpoint, maybe because of this very damage. The checkpoints here are protected by listing.
         logger.warning("job %s: lease records before %d are not used: %s", lease.claim.job_id, lease.token, error)
         return Lineage()
 
@@ -182,8 +185,8 @@ def _lineage_if_readable(files: Files, lease: Lease) -> Lineage:
 def _refuse_other_job(located: Located, lease: Lease, point: RestorePoint) -> None:
     if not point.directory and located.metadata.job_id != lease.claim.job_id:
         raise RestoreError(
-            "A job continues from its own checkpoints only.",
+            "The latest checkpoint in the job's directory belongs to another job.",
             where=located.address,
             found=f"a checkpoint of job {located.metadata.job_id}, this is job {lease.claim.job_id}",
-            cure="point execution.state-recovery.path at it, and use another directory for this job",
+            cure="set execution.state-recovery.path to it, and use another directory for this job",
         )

@@ -1,21 +1,21 @@
-"""Savepoints on storage: a directory with everything in it, which can be moved and copied anywhere.
+"""Savepoints on storage: a self-contained directory, which can be moved and copied anywhere.
 
 ``<target>/savepoint-<job>-<random>/`` holds copies of all state files and, published last, ``_metadata`` that names them relative
-to itself. It is the user's: no checkpoint subsumes it, no job sweeps it, and no recovery looks at it (fault C11).
+to itself. The savepoint belongs to the user: no checkpoint subsumes it, no job sweeps it, and no recovery reads it (fault C11).
 
-**Output that was pending at its cut** is named in it, as in a checkpoint, and a restore commits it again. A savepoint of a job
-that goes on commits nothing, so there are three cases for who restores it later:
+**Output that was pending at its cut** is named in the savepoint, as in a checkpoint, and a restore commits this output again. A
+savepoint of a job that continues commits nothing, so there are three cases for a later restore:
 
-- *the job has committed it since,* with its next checkpoint: the commit finds it done, and does nothing;
-- *the job has ended before that, killed or failed:* it is committed now, and nothing is lost;
-- *the job has failed and gone on from an older checkpoint:* then what was pending was aborted and its records were written again,
-  under other names. The sink refuses (``OutputLostError``): whether it would lose or double them only the user can know.
+- *The job has committed the output since,* with its next checkpoint: the second commit does nothing.
+- *The job was killed or failed before that commit:* the restore commits the output, and nothing is lost.
+- *The job failed and continued from an older checkpoint:* the pending output was aborted, and its records were written again
+  under other names. The sink refuses (``OutputLostError``): only the user can know whether records would be lost or duplicated.
 
-Where the savepoint lies plays no part: what is pending lies outside, under full addresses. Writers end what they have open in the
-round of a savepoint (``WriterContext.savepoint``), so there is nothing in it that the job goes on with.
+The location of the savepoint does not matter: pending output lies outside, under full addresses. Writers close their open output
+in the round of a savepoint (``WriterContext.savepoint``), so the savepoint contains nothing that the job continues to write.
 
-**The last savepoint of a job** (stop or cancel) names no output in the end: it is published, its output is committed, then
-``settle`` strikes it out, before anybody gets its address.
+**The last savepoint of a job** (stop or cancel) names no output in the end: the savepoint is published, its output is committed,
+then ``settle`` removes the output from it, before anybody gets its address.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _JOB = 6
 
 
 def new_address(target: str, job_id: str) -> str:
-    """Of a savepoint in the directory ``target``: a name nobody has used."""
+    """Return an unused address for a savepoint in the directory ``target``."""
     return f"{Files(target).root.rstrip('/')}/savepoint-{job_id[:_JOB]}-{new_token()}"
 
 
 @dataclass(frozen=True)
 class SavepointPlace:
-    """Where a job's savepoints go, and what they are called. ``directory``: the configured one. ``refusal``: why the job takes
-    none. ``group``: the group of the directory may read them."""
+    """The place and the names of a job's savepoints. ``directory``: the configured one. ``refusal``: why the job takes no
+    savepoints. ``group``: whether the group of the directory may read them."""
 
     job_id: str
     job_name: str
@@ -69,15 +69,15 @@ class SavepointPlace:
         chosen = target or self.directory
         if not chosen:
             raise NoTargetError(
-                "A savepoint needs a directory to be made in",
+                "The savepoint has no target directory",
                 where=f"job {self.job_id}",
                 found="none was given, and execution.checkpointing.savepoint-dir (state.savepoints.dir) is not set",
-                cure="give one with the command, or set the key when the job is started",
+                cure="give a directory with the command, or set the key when you start the job",
             )
         address = new_address(chosen, self.job_id)
         if address.startswith(job.root + "/"):
             raise ConfigurationError(
-                "A savepoint lies outside of its job's own directory, which may be deleted when the job ends",
+                "The savepoint's target is inside the job's own directory, which may be deleted when the job ends",
                 where=f"job {self.job_id}",
                 found=f"{chosen} in {job.root}",
                 cure="give another directory",
@@ -87,8 +87,8 @@ class SavepointPlace:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a job is to end with its last savepoint. It is a part of the job's last checkpoint, which decides it: from its
-    publication on the job ends like this, whoever has to do it (fault C10)."""
+    """How a job ends with its last savepoint. The ending is part of the job's last checkpoint, which decides it: after that
+    checkpoint is published the job ends like this, in whichever attempt (fault C10)."""
 
     address: str
     cancels: bool
@@ -103,7 +103,7 @@ class Ending:
 
     @staticmethod
     def of(metadata: CheckpointMetadata) -> Ending | None:
-        """None: the job was not told to end with this checkpoint."""
+        """Read the ending from a checkpoint. None: the job was not asked to end with this checkpoint."""
         found = metadata.properties
         if "savepoint" not in found:
             return None
@@ -112,7 +112,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class Copied:
-    """How far the copying of a savepoint's files has come."""
+    """The progress of copying a savepoint's files."""
 
     files: int
     of_files: int
@@ -121,8 +121,9 @@ class Copied:
 
 
 class NewSavepoint:
-    """A savepoint that is being written, from a cut of the job in the directory ``job``. ``copy``, ``publish``, maybe ``settle``;
-    or ``discard``. ``drained``: event time has come to its end in the cut; a job that begins from it has none yet, as in Flink."""
+    """A savepoint that is being written, from a cut of the job in the directory ``job``. Call ``copy``, ``publish``, maybe
+    ``settle``; or ``discard``. ``drained``: event time has ended in the cut; a job that starts from the savepoint has no event time
+    yet, as in Flink."""
 
     def __init__(self, job: Files, address: str, cut: CheckpointMetadata, *, drained: bool = False) -> None:
         self._job, self._cut = job, cut
@@ -131,7 +132,7 @@ class NewSavepoint:
 
     @staticmethod
     def of(ending: Ending, job: Files, cut: CheckpointMetadata) -> NewSavepoint:
-        """The last one of a job."""
+        """Make the last savepoint of a job."""
         return NewSavepoint(job, ending.address, cut, drained=ending.drained)
 
     @property
@@ -147,13 +148,13 @@ class NewSavepoint:
         return sum(file.size for file in self._metadata.state_files())
 
     def paths(self) -> set[str]:
-        """Files of the job that it is made of: they must stay until it is."""
+        """Return the job's files that the savepoint copies: they must exist until the savepoint is complete."""
         return self._cut.paths()
 
     def copy(self, threads: int) -> Generator[Copied, None, None]:
-        """All files, so many at a time; with one thread it is the caller's. Tells after each file how far it is. Given up (closed),
-        or with ``CorruptFileError`` if one is not what was written, it first waits for those that are being copied: behind it
-        nothing is written any more."""
+        """Copy all files, ``threads`` at a time; one thread is the caller's own. Yields the progress after each file. When the
+        generator is closed, or raises ``CorruptFileError`` for a damaged file, it first waits for the copies in progress: nothing
+        is written after that."""
         self._files.make_directory()
         files = self._cut.state_files()
         done, size, whole = 0, 0, sum(file.size for file in files)
@@ -164,7 +165,7 @@ class NewSavepoint:
         faults.point("C11.copied", savepoint=self.address)
 
     def _copies(self, files: Sequence[StateFile], threads: int) -> Generator[StateFile, None, None]:
-        """As they are done."""
+        """Copy the files, and yield each file when its copy is complete."""
         if threads == 1 or len(files) < 2:
             yield from map(self._copy, files)
             return
@@ -181,19 +182,19 @@ class NewSavepoint:
         return file
 
     def publish(self) -> None:
-        """It is complete when this returns. Called again, also by another process, it finds that it is."""
+        """Publish the metadata: the savepoint is complete when this returns. A second call, also by another process, is safe."""
         content = encode_metadata(self._metadata, self._job.signing_key)
         try:
             self._files.publish(FILE_NAME, content)
         except (FileExistsError, StorageError):
-            # Whether it happened all the same is read from storage. A settled one was complete before.
+            # Whether the publish took effect anyway is read from storage. A settled savepoint was complete before.
             if self._files.read_if_exists(FILE_NAME) not in (content, self._settled()):
                 raise
         faults.point("C11.published", savepoint=self.address)
         logger.info("job %s: savepoint %d is complete: %s", self._cut.job_id, self.checkpoint_id, self.address)
 
     def settle(self) -> None:
-        """All output it names is committed: nobody has to ask for it again."""
+        """Remove the output from the savepoint: all of it is committed, so no restore has to commit it again."""
         self._files.replace(FILE_NAME, self._settled())
         faults.point("C10.settled", savepoint=self.address)
 
@@ -202,7 +203,7 @@ class NewSavepoint:
         return self._files.exists(FILE_NAME)
 
     def discard(self) -> None:
-        """It did not come to its end: leave nothing of it. Best effort."""
+        """Delete the incomplete savepoint. Best effort."""
         discard(self.address)
 
     def _settled(self) -> bytes:
@@ -212,17 +213,17 @@ class NewSavepoint:
 
 
 def discard(address: str) -> None:
-    """Delete what there is of a savepoint, ``_metadata`` first. Best effort: storage that fails is logged."""
+    """Delete a savepoint, ``_metadata`` first. Best effort: a storage failure is logged."""
     files = Files(address, PURPOSE)
     try:
         files.delete(FILE_NAME)
         files.delete_tree("")
     except StorageError as error:
-        logger.warning("a savepoint that did not come to its end could not be deleted: %s", error)
+        logger.warning("an incomplete savepoint could not be deleted: %s", error)
 
 
 def discard_unfinished(address: str) -> None:
-    """As ``discard``, if it was never published: a driver that died may have left it."""
+    """Do as ``discard`` if the savepoint was never published: a driver that died may have left it."""
     with contextlib.suppress(StorageError):
         if not Files(address, PURPOSE).exists(FILE_NAME):
             discard(address)

@@ -1,7 +1,7 @@
-"""Sources that wait for each other (``with_watermark_alignment``): what may be read of each, seen from the driver.
+"""Align sources (``with_watermark_alignment``): decide on the driver what may be read of each source.
 
 Rounds are planned here and the event time of every split comes with the accepted round, so nothing has to be sent to running
-readers: a split that is too far ahead of its group is left out of the next rounds, and one that comes near the edge is given less.
+readers: a split that is too far ahead of its group is left out of the next rounds, and a split near the limit is read less.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tidegate.operators.flow.rows import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.state.snapshot import EMPTY, SPLITS, OperatorSnapshot
 
 FIRST_LIMIT = 256
-"""Units of an aligned source's first round: nobody knows yet how much event time they span."""
+"""Units of an aligned source's first round: it is not known yet how much event time the units span."""
 
 
 @dataclass
 class _Group:
-    """``allowed``: the event time up to which its members are read; made anew every ``interval_ms``."""
+    """``allowed``: the event time up to which its members are read; computed again every ``interval_ms``."""
 
     drift_ms: int
     interval_ms: int
@@ -31,7 +31,7 @@ class _Group:
 
 @dataclass
 class _Member:
-    """An aligned source. ``splits``: split -> event time, of those that are not idle. ``units``: what the round that runs reads."""
+    """An aligned source. ``splits``: split -> event time, for splits that are not idle. ``units``: what the running round reads."""
 
     operator: SourceNode
     group: _Group
@@ -50,7 +50,7 @@ class _Member:
 
     @property
     def foremost(self) -> int:
-        """Of the splits that may be read."""
+        """The latest event time of the splits that may be read."""
         return max((mark for mark in self.splits.values() if mark <= self.group.allowed), default=MIN_WATERMARK)
 
 
@@ -75,7 +75,8 @@ class Alignment:
         return operator_id in self._members
 
     def observe(self, snapshots: Mapping[tuple[int, int], OperatorSnapshot], finished: set[int], now_ms: int) -> None:
-        """``snapshots``: what the accepted rounds have come to. ``finished``: sources that have ended, which nobody waits for."""
+        """Take in the event times. ``snapshots``: the state after the accepted rounds. ``finished``: sources that have ended; no
+        source waits for them."""
         for member in self._members.values():
             self._look(member, snapshots, now_ms)
         for group in self._groups:

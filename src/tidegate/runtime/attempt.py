@@ -1,4 +1,4 @@
-"""One execution attempt of a job: rounds, and checkpoints riding on them, until the end of input, a failure or a stop.
+"""One execution attempt of a job: rounds, which carry checkpoints, until the end of input, a failure or a stop.
 
 The job's thread takes events from the inbox, one after the other, and is the only one that changes anything here. Rounds run
 in one lane; steps 7 to 9 in another (``steps.py`` says why that is safe).
@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 _KEPT_STATISTICS = 5_000
 VALIDATE = False
-"""For tests: check the invariants after every event."""
+"""Whether to check the invariants after every event, for tests."""
 
 
 class InvariantError(BaseException):
@@ -75,7 +75,7 @@ class InvariantError(BaseException):
 
 @dataclass(frozen=True)
 class Round:
-    """The round that runs. ``carried``: its checkpoint or savepoint. ``patience_ms`` None: nothing bounds it."""
+    """The running round. ``carried``: its checkpoint or savepoint. ``patience_ms`` None: the round has no time limit."""
 
     plan: RoundPlan
     carried: Checkpoint | None
@@ -88,7 +88,7 @@ class Round:
 
 
 class Attempt:
-    """Runs from what was ``restored``. Raises what ended it, with all lanes at rest; returns at the end of input."""
+    """Runs from the ``restored`` state. Returns at the end of input; else raises the cause, after all lanes are at rest."""
 
     def __init__(
         self,
@@ -130,12 +130,12 @@ class Attempt:
 
     @property
     def ended_with(self) -> Ending | None:
-        """The savepoint the job has ended with, if it was told to: published, and its output committed."""
+        """The savepoint that the job has ended with, if a command asked for it: published, and its output committed."""
         last = last_of(self.phase)
         return last.ending if isinstance(last, Checkpoint) and last.is_committed else None
 
     def run(self) -> None:
-        """Take events until all sources have ended, or nothing more is to be read, and everything is committed."""
+        """Handle events until all sources have ended, or reading has stopped, and everything is committed."""
         try:
             self._go_on()
             while not isinstance(self.phase, Over):
@@ -188,7 +188,7 @@ class Attempt:
                 raise event.error
 
     def _reached(self, event: Reached, seconds: float) -> None:
-        """A lane has brought a checkpoint or savepoint to its next stage."""
+        """Handle the next stage of a checkpoint or savepoint, which a lane has reached."""
         checkpoint, is_last = event.checkpoint, event.checkpoint.ending is not None
         match event.stage:
             case Stored() as stage:
@@ -218,7 +218,7 @@ class Attempt:
     # -- when ------------------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Begin what can begin now: the next round, the end; else be woken when it is time to look again."""
+        """Start what can start now: the next round or the end. Else set the timer for the next look."""
         if not isinstance(self.phase, Over):
             self.checkpoints.record()
         if self._running is not None or isinstance(self.phase, Over):
@@ -260,13 +260,13 @@ class Attempt:
 
     @property
     def _has_ended(self) -> bool:
-        """All sources have told their end, all they gave is processed, and a checkpoint has it."""
+        """Whether all sources have ended, all their records are processed, and a checkpoint covers them."""
         return self._planner.finished and self.checkpoints.all_saved and not self.progress.in_flight_records
 
     def _rest_ms(self) -> float:
-        """How long the next round waits, because nobody could see what it does. Where all output becomes visible with checkpoints,
-        rounds between them only share out the work. If there is little of it, each costs more (a Spark job, and of every sink a
-        transaction or a file) than it takes off the round of the checkpoint, and that one is quicker alone."""
+        """Return how long the next round waits, because its output would not be visible yet. If all output becomes visible with
+        checkpoints, rounds between checkpoints only spread the work. With little work, such a round costs more (a Spark job, and a
+        transaction or file for every sink) than it saves in the round of the checkpoint."""
         if self._sources is not None or not (self._planner.rest_ms and self._committers.all_wait):
             return 0.0
         stopping = isinstance(self.phase, Stopping)
@@ -280,7 +280,7 @@ class Attempt:
         return rest_ms if rest_ms >= 1 else 0.0
 
     def _trigger(self, look: Look) -> Checkpoint | None:
-        """Step 1, for the round that begins. A savepoint goes first; only the last one is a checkpoint too."""
+        """Do step 1 for the round that begins. A savepoint goes first; only the last savepoint is a checkpoint too."""
         checkpoints = self.checkpoints
         if checkpoints.closed:
             checkpoints.refuse_waiting_savepoints(CLOSED)
@@ -314,21 +314,21 @@ class Attempt:
         self._move(Resting(stopping) if isinstance(self.phase, Resting) else stopping)
 
     def _last_failed(self, checkpoint: Checkpoint, error: Exception) -> None:
-        """The job does not end with a savepoint after all."""
+        """Continue the job, because its last savepoint has failed. Raise if event time has already ended."""
         drained = (
             isinstance(at_heart(self.phase), LastCut) and checkpoint.ending is not None and checkpoint.ending.drained
         )
         self._give_up_carried(checkpoint, str(error))
         if drained:
             raise CheckpointError(
-                "Behind the end of event time a job cannot go on: it restarts from its latest checkpoint.",
-                found=f"the savepoint it was to end with could not be stored: {error}",
-                cure="see that the directory of the savepoint can be written, and stop the job again",
+                "The job cannot continue after the end of event time: it restarts from its latest checkpoint.",
+                found=f"the job's last savepoint could not be stored: {error}",
+                cure="make the directory of the savepoint writable, and stop the job again",
             ) from error
         self._planner.go_on()
 
     def _give_up_carried(self, carried: Checkpoint | None, why: str) -> None:
-        """A savepoint, if it is one, could not be taken, and nothing was decided: who has asked is told."""
+        """Abort a savepoint that could not be taken, before anything was decided, and answer its command. Skip a checkpoint."""
         if carried is not None and carried.target is not None:
             if carried.ending is not None:
                 self._move(Running())
@@ -359,13 +359,13 @@ class Attempt:
         )
 
     def _pause_ms(self, sources: dict[int, SourcePlan], now: int) -> float:
-        """Until it is time to look at the sources again."""
+        """Return the time until the next look at the sources."""
         moments = [plan.wake_up_ms for plan in sources.values() if plan.wake_up_ms is not None]
         moments += [m for m in (self.progress.next_wake_up_ms,) if m is not None]
         return min([self._poll_ms, *(max(1, moment - now) for moment in moments)])
 
     def _be_woken(self, delay_ms: float | None) -> None:
-        """After so long, and not earlier; None, or ``FOREVER``: not at all."""
+        """Set the timer to ``delay_ms``, and not earlier; None, or ``FOREVER``: no timer."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -374,8 +374,8 @@ class Attempt:
             self._timer = self._clock.call_at(moment, lambda: self._inbox.post(Woken()))
 
     def _finish(self, last: Checkpoint | None) -> None:
-        """All sources have ended, or the job has ended with a savepoint (``last``). What waits without checkpoints is published,
-        then nothing is left to do but to tell."""
+        """Finish: all sources have ended, or the job has ended with a savepoint (``last``). Output that waits without checkpoints
+        is published. Then only notifications are left."""
         waiting = {sink: items for sink, items in self.progress.committables.items() if items}
         if waiting and not self.checkpoints.enabled:
             self._steps.publish(waiting)
@@ -386,28 +386,27 @@ class Attempt:
             self._say_what_is_dropped()
         notified = (is_notified(o.spec.user_function) for o in self.progress.graph.operators)
         if self.checkpoints.completed and any(notified):
-            # Notifications ride on the next round, and after the last checkpoint there is none: functions that ask for them
-            # get a round of their own.
+            # The next round carries notifications, and there is no round after the last checkpoint: functions that ask for
+            # notifications get a round of their own.
             self.phase = Telling(last)
             now = self._clock.now_ms()
             return self._start_round(self._planner.plan(now, self.progress.snapshots), None, now)
         self.phase = Over(last)
 
     def _say_what_is_dropped(self) -> None:
-        """Without a final checkpoint nobody commits what came after the last one: the end of the job aborts it."""
+        """Log the output that is lost. Without a final checkpoint nobody commits the output after the last checkpoint: the end
+        of the job aborts it."""
         dropped = {
             sink for sink, items in self.progress.committables.items() if items
         } | self.progress.writer_states().keys()
         if dropped:
             names = ", ".join(o.label for o in sinks_of(self.progress.graph) if o.id in dropped)
-            log.warning(
-                "%s: what %s has written since the last checkpoint is not committed, and aborted", CLOSED, names
-            )
+            log.warning("%s: output of %s since the last checkpoint is not committed but aborted", CLOSED, names)
 
     # -- steps 2 to 6 ----------------------------------------------------------------------------------------------------
 
     def _start_round(self, sources: dict[int, SourcePlan], carried: Checkpoint | None, now: int) -> None:
-        """Steps 2 and 3. A round that takes longer than its patience is cut off."""
+        """Do steps 2 and 3. A round that takes longer than its patience is cancelled."""
         self._sources, self._began = None, self._clock.monotonic()
         plan = self._plan(sources, carried, now)
         patience_ms = self.checkpoints.round_begins(_checkpoint(carried))
@@ -420,7 +419,7 @@ class Attempt:
             watchdog.watch(patience_ms / 1000)
 
     def _run(self, plan: RoundPlan) -> list[Ack] | Exception:
-        """In the lane."""
+        """Run the round, in the lane."""
         try:
             return self._engine.run(plan)
         except Exception as error:
@@ -443,7 +442,8 @@ class Attempt:
         return self.progress.plan(context, sources, merge)
 
     def _round_deadline(self, carried: Checkpoint | None) -> int | None:
-        """A savepoint is aligned: the user may restore it anywhere, and a job that ends with one leaves nothing in flight."""
+        """Return the limit for aligned input. A savepoint is always aligned: the user may restore it anywhere, and a job that ends
+        with a savepoint leaves nothing in flight."""
         is_savepoint = carried is not None and carried.target is not None
         aligned_ms = None if is_savepoint else self.checkpoints.aligned_ms(carried)
         return None if aligned_ms is None else self._clock.now_ms() + int(aligned_ms)
@@ -485,9 +485,9 @@ class Attempt:
         self._accept(result, running)
 
     def _fail_round(self, error: Exception | SystemExit, running: Round, cut_off: bool) -> None:
-        """A round that hangs must not outlive the rules of failed checkpoints. First it was cancelled, so that none of its
-        tasks continues below the restart; now its checkpoint has expired, which fails the attempt: its tasks may have hung
-        in user code or outside, and a restart is the way known to be safe."""
+        """Fail the attempt because of a round. A round that hangs must obey the rules for failed checkpoints. First it was
+        cancelled, so that none of its tasks runs during the restart. Now its checkpoint has expired, which fails the attempt: its
+        tasks may hang in user code or in another system, and a restart is known to be safe."""
         self._stop.check()
         if cut_off and getattr(error, "restart_helps", True):
             message = f"round {running.number} had not ended after {running.patience_ms:.0f} ms"
@@ -495,7 +495,7 @@ class Attempt:
         raise error
 
     def _discard(self, acks: list[Ack], reason: str, carried: Checkpoint | None) -> None:
-        """Nothing of the round happened; it is planned again. A checkpoint it carried has failed."""
+        """Discard a declined round, and plan it again. The checkpoint that it carried has failed."""
         self._give_up_carried(carried, reason)
         if not isinstance(self.phase, Stopping):
             self._planner.go_on()
@@ -516,7 +516,7 @@ class Attempt:
         if at_once:
             self._steps.publish(at_once)
         if any(ack.run.attempt > 0 and self._has_sink(ack) for ack in acks):
-            log.info("round %d: tasks were tried again; what their first tries left is looked for", result.round)
+            log.info("round %d: tasks were retried; the remains of their failed tries are swept", result.round)
             self._steps.sweep(self.progress.committables, self.progress.writer_states())
         if running.carried is not None:
             self._cut(running.carried, result)
@@ -531,7 +531,7 @@ class Attempt:
         return any(operator.spec.role is Role.SINK for operator in self.progress.graph.chains[ack.chain].operators)
 
     def _cut(self, carried: Checkpoint, result: RoundResult) -> None:
-        """What the round carried goes into the lanes."""
+        """Submit the checkpoint or savepoint that the round carried to the lanes."""
         if carried.ending is not None:
             self._move(LastCut(carried))
         stored = self.checkpoints.cut(carried, result, self.progress, self._planner)
@@ -539,7 +539,7 @@ class Attempt:
             self._last_failed(carried, RoundError("the round of the last checkpoint took longer than its timeout"))
 
     def _told(self, error: Exception | SystemExit | None, acks: list[Ack]) -> None:
-        """All output is committed, so what failed in the round that only tells is logged."""
+        """Finish the round of notifications. All output is committed, so a failure of this round is only logged."""
         if isinstance(self.phase, Telling):
             self.phase = Over(self.phase.last)
         try:
@@ -547,14 +547,14 @@ class Attempt:
                 raise error
             _raise_first_error(acks)
         except Exception as failed:
-            text = "checkpoint %d is complete, and not all functions could be told: %s"
+            text = "checkpoint %d is complete, but not all functions could be notified: %s"
             log.warning(text, self.checkpoints.completed[-1], failed)
 
     # -- the end of an attempt -------------------------------------------------------------------------------------------
 
     def _wind_up(self, error: Exception | SystemExit) -> Exception | SystemExit:
-        """Bring all lanes to rest before anybody claims a new lease: the running round is cut off and counts for nothing, what
-        the checkpoint lane has begun finishes (if the job is to stop, also what waits in it). Gives what to raise."""
+        """Bring all lanes to rest before any attempt claims a new lease, and return the error to raise. The running round is
+        cancelled and does not count. Work that the checkpoint lane has begun finishes (also waiting work, if the job stops)."""
         stopped = isinstance(error, STOPPED)
         if not stopped:
             self._steps.drop()
@@ -571,12 +571,12 @@ class Attempt:
         fenced = next((worse for worse in later if isinstance(worse, FencedError)), None)
         if fenced is not None and not stopped:
             return fenced
-        # A checkpoint that is stored and could not be committed: cancelled, the job might delete it and lose what it has promised.
+        # A checkpoint is stored but not committed: a cancelled job might delete it, and lose the output that it has promised.
         return later[0] if isinstance(error, JobCancelledError) and self._committers.owes and later else error
 
     def _give_up_last(self) -> None:
-        """The savepoint the job was to end with, if nothing is decided. Else the answer is not known yet: the command is handed
-        back, and the end of the job answers it."""
+        """Abort the job's last savepoint, if nothing is decided. Else the answer is not known yet: the command is returned, and the
+        end of the job answers it."""
         match last_of(self.phase):
             case Target() as target:
                 self.checkpoints.give_up_target(target, "the attempt has ended")
@@ -588,7 +588,7 @@ class Attempt:
                     self.checkpoints.give_up_savepoint(last, "the attempt has ended")
 
     def validate(self) -> None:
-        """Check what must hold between two events; raises ``InvariantError``."""
+        """Check the invariants between two events; raise ``InvariantError`` if one is broken."""
         try:
             running, carried = self._running, self._running.carried if self._running is not None else None
             assert (running is None) == self._rounds.at_rest, "a round runs if and only if the lane has work"
@@ -609,12 +609,12 @@ class Attempt:
 
 
 def _checkpoint(carried: Checkpoint | None) -> Checkpoint | None:
-    """What a round carries, unless it is a savepoint of a job that continues."""
+    """Return the checkpoint that a round carries; None for a savepoint of a job that continues."""
     return carried if carried is not None and carried.kind == CHECKPOINT else None
 
 
 def _error_of(result: object) -> Exception | SystemExit | None:
-    """Why a round has no acks."""
+    """Return the error of a round without acks."""
     match result:
         case Dropped():
             return RoundError("The attempt ends: no more rounds")
@@ -634,14 +634,14 @@ def _collect(errors: list[Exception | SystemExit], act: Callable[[], object]) ->
 
 
 def _raise_first_error(acks: list[Ack]) -> None:
-    """Upstream first: what follows below is a consequence."""
+    """Raise the first error, upstream first: errors downstream are consequences."""
     for ack in sorted(acks, key=lambda a: (a.chain, a.subtask)):
         if ack.error is not None:
             raise ack.error
 
 
 def _prepared_by(acks: list[Ack]) -> dict[int, list[Any]]:
-    """What the sinks of a round have prepared."""
+    """Return the output that the sinks of a round have prepared."""
     prepared: dict[int, list[Any]] = {}
     for ack in acks:
         for sink, items in ack.committables.items():

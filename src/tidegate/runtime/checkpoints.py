@@ -1,4 +1,4 @@
-"""The checkpoints of an attempt, as the job's thread sees them: when to take one, what it holds, what the lane has answered.
+"""The checkpoints of an attempt, as the job's thread sees them: when to take one, its content, the answers of the lane.
 
 ``Checkpoints`` is for a job that takes checkpoints, ``NoCheckpoints`` for one that takes savepoints only. Both are driven in the
 same order: ``trigger`` (step 1) -> a round carries the barrier (2-6) -> ``cut`` -> the lane stores, commits and cleans up, and its
@@ -43,17 +43,17 @@ from tidegate.runtime.steps import CheckpointSteps
 
 log = logging.getLogger(__name__)
 
-_NOT_TAKEN = "A checkpoint that was asked for could not be taken."
+_NOT_TAKEN = "The requested checkpoint could not be taken."
 _SLOW = (
-    "checkpoint %d: its metadata is not stored after execution.checkpointing.timeout; rounds go on, "
-    "and no output is committed until storage answers"
+    "checkpoint %d: its metadata is not stored after execution.checkpointing.timeout; rounds continue, "
+    "but no output is committed until storage answers"
 )
 
 
 @dataclass(frozen=True)
 class Look:
     """What decides whether the next round should carry a checkpoint. ``wanted``: something is new. ``ending``: it is the last
-    round, which carries one though nothing may be new."""
+    round, which carries a checkpoint even if nothing is new."""
 
     wanted: bool
     ending: bool
@@ -61,7 +61,7 @@ class Look:
 
 
 class NoCheckpoints(Savepoints):
-    """Output waits for the end of the job, and a failure ends the job, or begins it anew."""
+    """For a job without checkpoints: output waits for the end of the job. A failure ends the job, or starts it with empty state."""
 
     enabled = False
     all_saved = True
@@ -91,16 +91,16 @@ class NoCheckpoints(Savepoints):
         return None
 
     def round_hung(self, checkpoint: Checkpoint | None, message: str) -> None:
-        """Nothing bounds a round."""
+        """Do nothing: a round has no time limit."""
 
     def round_failed(self, checkpoint: Checkpoint, error: Exception) -> None:
-        """Only a checkpoint has to be aborted; a savepoint is given up by the attempt."""
+        """Do nothing: only a checkpoint has to be aborted here, and the attempt aborts a savepoint."""
 
     def round_declined(self, checkpoint: Checkpoint | None, reason: str, written: set[str]) -> None:
-        raise RoundError("A round could not store its results, and without checkpoints it cannot go on", found=reason)
+        raise RoundError("A round could not store its results, and the job has no checkpoint to restore", found=reason)
 
     def round_accepted(self, context: RoundContext, before: Progress, after: Progress) -> None:
-        """No function waits for news of checkpoints, and nothing is deleted before the end."""
+        """Do nothing: no function waits for notifications of checkpoints, and nothing is deleted before the end."""
 
     def cut(self, checkpoint: Checkpoint, result: RoundResult, progress: Progress, planner: SourcePlanner) -> bool:
         self._cut_savepoint(checkpoint, progress, planner, result.round)
@@ -110,12 +110,12 @@ class NoCheckpoints(Savepoints):
         self._savepoint_stored(checkpoint, stage)
 
     def failed(self, checkpoint: Checkpoint, stage: Failed, seconds: float) -> None:
-        """The savepoint a job was to end with is given up by the attempt."""
+        """Handle a failed savepoint. The attempt itself aborts a savepoint that the job would have ended with."""
         if checkpoint.ending is None:
             self._savepoint_failed(checkpoint, stage)
 
     def committed(self, checkpoint: Checkpoint, stage: Committed, progress: Progress, seconds: float) -> Progress:
-        """The last savepoint of the job."""
+        """Handle the commit of the job's last savepoint."""
         now_ms = self._clock.now_ms()
         checkpoint.reach(Stored(stage.cut), now_ms)
         checkpoint.reach(stage, now_ms)
@@ -126,7 +126,7 @@ class NoCheckpoints(Savepoints):
         raise checkpoint.bug("step 9 of a job without checkpoints")
 
     def record(self) -> None:
-        """There is no history."""
+        """Do nothing: there is no history."""
 
     write_history = record
 
@@ -135,13 +135,13 @@ class NoCheckpoints(Savepoints):
         self.give_up_savepoints("the attempt has ended")
 
     def on_shutdown(self, status: AttemptStatus, abort_output: Callable[[], None]) -> None:
-        """Without checkpoints nothing of the output can ever be committed."""
+        """Abort the output: without checkpoints it can never be committed."""
         abort_output()
         self._lease.release()
 
 
 class Checkpoints(Savepoints):
-    """A checkpoint is triggered by the round that begins, cut when that round is accepted, and then in the lane's hands."""
+    """A checkpoint is triggered by the round that begins, cut when that round is accepted, and then handled by the lane."""
 
     enabled = True
     steps: CheckpointSteps
@@ -154,7 +154,7 @@ class Checkpoints(Savepoints):
         self._failures = FailureCounter(policy.tolerable_failures)
         self._trigger = CheckpointTrigger(policy, self._now())
         self._asked: list[TriggerCheckpoint] = []
-        """Wait for a checkpoint that is not triggered yet."""
+        """Commands that wait for a checkpoint which is not triggered yet."""
         self._held_until: float | None = None
         self._lane_seconds = 0.0
         """Steps 7 to 9 of the latest checkpoint."""
@@ -163,7 +163,7 @@ class Checkpoints(Savepoints):
         self._unsaved = True
         """Something has happened since the last checkpoint was cut; the first one after a start is always wanted."""
         self._released: set[str] = set()
-        """State files that were needed since step 9 last looked, and maybe are no more."""
+        """State files that were needed since the last step 9, and may be unneeded now."""
         self._source_has_ended = False
         self._account_for_lost()
 
@@ -173,12 +173,12 @@ class Checkpoints(Savepoints):
 
     @property
     def all_saved(self) -> bool:
-        """At the end of input: whether nothing is left for a checkpoint."""
+        """Whether, at the end of input, nothing is left for a checkpoint."""
         return self.closed or not self._unsaved
 
     @property
     def completed(self) -> tuple[int, ...]:
-        """To be told with the next round, as ``aborted`` ones are."""
+        """Completed checkpoints to notify with the next round, as with ``aborted`` ones."""
         return tuple(number for number, one in self._checkpoints() if one.is_committed and not one.told)
 
     @property
@@ -191,19 +191,19 @@ class Checkpoints(Savepoints):
     # -- when ------------------------------------------------------------------------------------------------------------
 
     def ask(self, command: TriggerCheckpoint) -> None:
-        """Every command is answered before the attempt has ended."""
+        """Note the command. Every command is answered before the attempt has ended."""
         self._asked.append(command)
 
     def note_sources(self, *, stopping: bool, some_ended: bool) -> bool:
-        """Before a round is planned. The last checkpoint of a job that stops is taken, though nothing may be new. Gives whether
-        anything has happened since the last cut."""
+        """Note the state of the sources before a round is planned, and return whether anything has happened since the last cut.
+        The last checkpoint of a job that stops is taken even if nothing is new."""
         self._unsaved |= stopping
         self._source_has_ended = some_ended
         return self._unsaved
 
     @property
     def is_full(self) -> bool:
-        """As many checkpoints as allowed are under way: the next one waits until one of them has ended."""
+        """Whether as many checkpoints as allowed are under way: the next one waits until one of them has ended."""
         return self._trigger.next_due() is None
 
     def due(self, early_ms: float = 0.0) -> bool:
@@ -211,11 +211,11 @@ class Checkpoints(Savepoints):
         return self._trigger.due(self._now(), early_ms)
 
     def hold_ms(self, look: Look) -> float:
-        """How long the next round should wait for room for its checkpoint; 0: it begins.
+        """Return how long the next round should wait until its checkpoint may start; 0: the round begins.
 
         The last round carries a barrier, so it waits ``FOREVER``, which ends with the checkpoint under way. Any other waits a
-        quarter of a round at most, and only if the lane is likely to be quicker. Else checkpoints would come at every second beat
-        where rounds are as long as the interval; or rounds would wait for storage that is slow.
+        quarter of a round at most, and only if the lane is likely to be quicker. Otherwise checkpoints would come at every second
+        interval if rounds are as long as the interval; or rounds would wait for slow storage.
         """
         if self.closed or not self.is_full:
             return 0.0
@@ -230,14 +230,15 @@ class Checkpoints(Savepoints):
         return max(0.0, self._held_until - now)
 
     def _likely_seconds(self) -> float:
-        """How long steps 7 to 9 take: as long as the last time, or as they have taken by now. So two rounds never wait for the
-        same slow checkpoint."""
+        """Estimate how long steps 7 to 9 take: as long as the last time, or as long as they have taken by now. So two rounds never
+        wait for the same slow checkpoint."""
         now = self._now()
         since = [one.handed_over for _, one in self._checkpoints() if one.handed_over is not None and not one.is_over]
         return max(self._lane_seconds, (now - min(since, default=now)) / 1000)
 
     def rest_ms(self, rest_ms: float) -> float:
-        """How much of a rest the next checkpoint leaves. It ends with the interval: what came meanwhile is in it."""
+        """Return how much of a rest the next checkpoint allows. The rest ends with the interval: the checkpoint then contains the
+        records that came meanwhile."""
         if self._asked:
             return 0.0
         due = self._trigger.next_due()
@@ -246,17 +247,18 @@ class Checkpoints(Savepoints):
     # -- step 1 ----------------------------------------------------------------------------------------------------------
 
     def trigger_if_due(self, expected: set[SubtaskId], look: Look) -> Checkpoint | None:
-        """Step 1, for the round that begins. The last one always carries a barrier: it commits the last output."""
+        """Do step 1 for the round that begins, if a checkpoint is due. The last round always carries a barrier: its checkpoint
+        commits the last output."""
         if self.closed:
             self._refuse_asked(CLOSED)
         if self.closed or self.is_full:
             return None
-        # Rounds are the grid checkpoints lie on: the one nearest to the beat carries it, even if that is a little early.
+        # A checkpoint can only start with a round: the round nearest to the due time carries it, even if that is a little early.
         due = (look.ending and self._unsaved) or (look.wanted and self.due(look.half_round_ms))
         return self.trigger(expected) if due or self._asked else None
 
     def trigger(self, expected: Iterable[SubtaskId]) -> Checkpoint | None:
-        """Step 1: take the next id. None if storage failed: counted, ``CheckpointError`` when once too often."""
+        """Take the next id (step 1). None if storage failed: the failure counts, and one too many raises ``CheckpointError``."""
         faults.point("C1.before-trigger", job_id=self._job_id)
         trigger_ms, before = self._clock.now_ms(), self._now()
         aligned_until = self._aligned_until(at_most=before)
@@ -266,13 +268,13 @@ class Checkpoints(Savepoints):
             taken = self._lease.take_id(at_least=self.history.highest_id + 1, spare=most - 1)
         except StorageError as error:
             self.abort(self._new(self._lease.last_id, trigger_ms), Reason.TRIGGER_FAILED, str(error))
-            self._refuse_asked("checkpoint storage gave no id for it")
+            self._refuse_asked("checkpoint storage failed, so it has no id")
             return None
         checkpoint = self._new(taken, trigger_ms, frozenset(expected))
         checkpoint.aligned_until = aligned_until
         checkpoint.measure_from(before)
         checkpoint.passed("trigger", self._now())
-        checkpoint.asked, self._asked = list(self._asked), []  # it is the one all who wait have asked for
+        checkpoint.asked, self._asked = list(self._asked), []  # this checkpoint answers all waiting commands
         self._all[taken] = checkpoint
         self._log(taken, "step 1 triggered, %s to acknowledge", count(len(checkpoint.expected), "subtask"))
         faults.point("C1.triggered", checkpoint_id=taken)
@@ -288,11 +290,11 @@ class Checkpoints(Savepoints):
         return self._lease.take_id(at_least=self.history.highest_id + 1)
 
     def aligned_ms(self, checkpoint: Checkpoint | None = None) -> float | None:
-        """How long subtasks of the round that begins now may take input; None: until they have all of it.
+        """Return how long subtasks of the round that begins now may take input; None: until they have all of it.
 
-        Every round is bounded, not only that of a checkpoint: a long one may be running when the next checkpoint becomes due. It is
-        cut at the same moment at which that checkpoint turns unaligned, and the round that carries it begins at once. So
-        a checkpoint is there soon after the timeout, counted from when it was due.
+        Every round is bounded, not only that of a checkpoint: a long round may be running when the next checkpoint becomes due.
+        That round is interrupted at the moment at which the checkpoint turns unaligned, and the round that carries the checkpoint
+        begins at once. So a checkpoint completes soon after the timeout, counted from its due time.
         """
         if self.closed or not self._policy.unaligned:
             return None
@@ -301,17 +303,17 @@ class Checkpoints(Savepoints):
         return max(0.0, until - now)
 
     def _aligned_until(self, *, at_least: float = 0.0, at_most: float = float("inf")) -> float:
-        """When the next checkpoint turns unaligned. One that is asked for may be early, and one whose turn has not come late."""
+        """Return when the next checkpoint turns unaligned. A requested checkpoint may be early; a checkpoint that waits, late."""
         expected = self._trigger.expected(self._now())
         return min(at_most, max(at_least, expected)) + self._policy.aligned_timeout_ms
 
     # -- the round that carries one --------------------------------------------------------------------------------------
 
     def round_begins(self, checkpoint: Checkpoint | None) -> float | None:
-        """How long the round that begins now may take, in milliseconds, with the checkpoint it carries, if it carries one.
+        """Return how long the round that begins now may take, in milliseconds, with the checkpoint that it carries, if any.
 
-        While a round hangs no checkpoint completes: with every timeout that passes one more has expired, and the first
-        that is not tolerated fails the job. A slow round that is tolerated is left alone: its results are good.
+        While a round hangs, no checkpoint completes: one more expires with every timeout, and the first one that is not
+        tolerated fails the job. A slow round that is tolerated continues: its results are valid.
         """
         self._held_until = None
         due = self._trigger.next_due() if checkpoint is None else None
@@ -320,7 +322,7 @@ class Checkpoints(Savepoints):
         return first - now + self._failures.tolerated * timeout_ms
 
     def round_hung(self, checkpoint: Checkpoint | None, message: str) -> None:
-        """The round was cut off after the time of ``round_begins``: raises ``CheckpointError``."""
+        """Raise ``CheckpointError``: the round was cancelled after the time of ``round_begins``."""
         self._failures.use_up()
         self._count_failure(checkpoint, Reason.EXPIRED, message)
 
@@ -330,8 +332,8 @@ class Checkpoints(Savepoints):
         self._recorder.checkpoint(checkpoint)
 
     def round_declined(self, checkpoint: Checkpoint | None, reason: str, written: set[str]) -> None:
-        """``written``: files that the round has left. A round without a barrier that could not be stored counts too: otherwise it
-        would be tried for ever."""
+        """Count a declined round. ``written``: files that the round has left. A round without a barrier that could not be stored
+        counts too: otherwise the job would retry it for ever."""
         self._released |= written
         is_checkpoint = checkpoint is not None and checkpoint.kind == CHECKPOINT
         self._count_failure(checkpoint if is_checkpoint else None, Reason.DECLINED, reason)
@@ -351,7 +353,7 @@ class Checkpoints(Savepoints):
     # -- step 6 ----------------------------------------------------------------------------------------------------------
 
     def cut(self, checkpoint: Checkpoint, result: RoundResult, progress: Progress, planner: SourcePlanner) -> bool:
-        """Step 6 is done: what the checkpoint holds is fixed, and the lane stores it. False: it is given up."""
+        """Fix the content of the checkpoint after step 6, and submit it to the lane. False: the checkpoint is aborted."""
         if checkpoint.kind == SAVEPOINT:
             self._cut_savepoint(checkpoint, progress, planner, result.round)
             return True
@@ -359,7 +361,7 @@ class Checkpoints(Savepoints):
         checkpoint.ran(result.seconds * 1000, planner.behind())
         checkpoint.passed_ms[6] = self._clock.now_ms()
         if checkpoint.is_expired(self._now()):
-            # The round itself is fine: its state stays, and what its sinks prepared goes into the next checkpoint.
+            # The round itself is valid: its state stays, and its prepared output goes into the next checkpoint.
             self.abort(checkpoint, Reason.EXPIRED, f"round {result.round}", shown=Reason.EXPIRED.text)
             return False
         operators = progress.operator_states(planner.snapshots())
@@ -384,7 +386,7 @@ class Checkpoints(Savepoints):
         round: int,
         finished: bool = False,
     ) -> Cut:
-        """All acks are in: what step 7 has to store. What comes later is not part of it."""
+        """Return what step 7 has to store. All acks have arrived, and nothing later is part of the checkpoint."""
         if not checkpoint.is_acknowledged:
             raise checkpoint.bug(f"stage {checkpoint.stage}, missing {sorted(checkpoint.missing)}")
         checkpoint.measure_from(self._now())
@@ -392,7 +394,7 @@ class Checkpoints(Savepoints):
         return self._cut(checkpoint, operators, progress, round=round, finished=finished, confirmed=confirmed)
 
     def _too_large(self, operators: list[OperatorState]) -> str | None:
-        """What has more state than may be kept in memory, if anything does."""
+        """Describe a subtask whose state is too large for memory, if there is one."""
         most = self._policy.max_state_bytes
         for operator in operators if most is not None else ():
             for subtask, snapshot in enumerate(operator.subtasks):
@@ -408,7 +410,7 @@ class Checkpoints(Savepoints):
     # -- steps 7 to 9 ----------------------------------------------------------------------------------------------------
 
     def stored(self, checkpoint: Checkpoint, stage: Stored) -> None:
-        """Step 7 is done. The checkpoint is still under way until step 9 is done."""
+        """Handle the end of step 7. The checkpoint is still under way until step 9 is done."""
         if checkpoint.kind == SAVEPOINT:
             return self._savepoint_stored(checkpoint, stage)
         _stop_watching(checkpoint)
@@ -424,10 +426,10 @@ class Checkpoints(Savepoints):
         self._recorder.checkpoint(checkpoint)
 
     def failed(self, checkpoint: Checkpoint, stage: Failed, seconds: float) -> None:
-        """The lane has given it up: counted, ``CheckpointError`` when once too often.
+        """Handle a checkpoint that the lane has aborted. The failure counts, and one too many raises ``CheckpointError``.
 
-        The round stays accepted. What it prepared waits in the progress, in front of all that came later, and goes into the next
-        checkpoint: never abort it, the metadata may yet appear (C5). A savepoint that failed counts no failure of the job's own.
+        The round stays accepted. Its prepared output waits in the progress, before all later output, and goes into the next
+        checkpoint. Never abort this output: the metadata may still appear (C5). A failed savepoint does not count.
         """
         if checkpoint.kind == SAVEPOINT:
             return self._savepoint_failed(checkpoint, stage)
@@ -442,7 +444,7 @@ class Checkpoints(Savepoints):
         self.abort(checkpoint, stage.reason, stage.message, error=stage.error)
 
     def committed(self, checkpoint: Checkpoint, stage: Committed, progress: Progress, seconds: float) -> Progress:
-        """Step 8 is done, step 9 goes into the lane. Gives the progress without what is confirmed."""
+        """Handle the end of step 8, and submit step 9 to the lane. Return the progress without the confirmed output."""
         number, confirmed = checkpoint.checkpoint_id, stage.cut.unconfirmed(self._confirmed)
         progress = progress.without_pending(confirmed)
         self._confirmed.update({sink: len(items) for sink, items in confirmed.items()})
@@ -458,7 +460,7 @@ class Checkpoints(Savepoints):
         return progress
 
     def subsumed(self, checkpoint: Checkpoint, stage: Subsumed, seconds: float) -> None:
-        """Step 9 is done: there is room for the next."""
+        """Handle the end of step 9: the next checkpoint may start."""
         self._lane_seconds += seconds
         checkpoint.reach(stage, self._clock.now_ms())
         self._passed(checkpoint, "subsume")
@@ -466,7 +468,7 @@ class Checkpoints(Savepoints):
         self._forget_if_told(checkpoint)
 
     def record(self) -> None:
-        """Checkpoints that failed go into the history as soon as the lane has nothing else to do."""
+        """Write failed checkpoints to the history as soon as the lane has nothing else to do."""
         if self.history.unstored and self.steps.at_rest:
             self.steps.record()
 
@@ -494,8 +496,8 @@ class Checkpoints(Savepoints):
         shown: str | None = None,
         error: Exception | None = None,
     ) -> None:
-        """Give a pending checkpoint up. Raises ``CheckpointError`` if more failed in a row than tolerated. ``shown``: what people
-        are told, if not the message."""
+        """Abort a pending checkpoint. Raises ``CheckpointError`` if more failed in a row than tolerated. ``shown``: the text for
+        people, if it is not the message."""
         if not checkpoint.is_pending:
             return
         checkpoint.reach(Failed(reason, message, error), self._clock.now_ms())
@@ -512,7 +514,7 @@ class Checkpoints(Savepoints):
         self._failures.failed(checkpoint.checkpoint_id, reason, message)
 
     def _count_failure(self, checkpoint: Checkpoint | None, reason: Reason, message: str) -> None:
-        """As ``abort``; without a checkpoint under way what failed is counted and remembered all the same, under no id."""
+        """Do as ``abort``. Without a checkpoint under way the failure is counted and recorded too, under no id."""
         if checkpoint is not None:
             return self.abort(checkpoint, reason, message)
         log.warning("job %s: counts as a failed checkpoint: %s: %s", self._job_id, reason.text, message)
@@ -528,7 +530,7 @@ class Checkpoints(Savepoints):
         checkpoint.asked = []
 
     def _refuse_asked(self, why: str) -> None:
-        """The next one could not be triggered. Those under way may still come."""
+        """Refuse the waiting commands: the next checkpoint could not be triggered. Those under way may still complete."""
         asked, self._asked = self._asked, []
         for command in asked:
             command.fail(_not_taken(why))
@@ -544,10 +546,10 @@ class Checkpoints(Savepoints):
         self.give_up_savepoints("the attempt has ended")
 
     def on_shutdown(self, status: AttemptStatus, abort_output: Callable[[], None] = lambda: None) -> None:
-        """The job has ended and committed all it ever will: keep or delete its checkpoints, end the lease.
+        """Retain or delete the checkpoints and end the lease. The job has ended and commits nothing more.
 
-        FINISHED deletes (the status stays, so that a restart knows), CANCELLED as the retention says, FAILED and SUSPENDED keep.
-        RUNNING means that the job continues in another attempt: all stays. ``abort_output``: see ``discard_all``.
+        FINISHED deletes (the status stays, so that a restart knows), CANCELLED follows the retention, FAILED and SUSPENDED retain.
+        RUNNING means that the job continues in another attempt: everything stays. ``abort_output``: see ``discard_all``.
         """
         self.steps.stop_if_fenced()
         for _, checkpoint in self._checkpoints():
@@ -562,7 +564,7 @@ class Checkpoints(Savepoints):
                 self._lease.record_end(status)
             self._lease.release()
         except StorageError as error:
-            # Whatever was not deleted is swept by the next attempt; a finished job left a finished checkpoint.
+            # The next attempt sweeps the remaining files; a finished job left a finished checkpoint.
             log.warning("job %s: %s, and cleaning up failed: %s", self._job_id, status.value, error)
             return
         log.info("job %s: %s, checkpoints %s", self._job_id, status.value, "deleted" if discard else "kept")
@@ -570,7 +572,8 @@ class Checkpoints(Savepoints):
     # -- inside ----------------------------------------------------------------------------------------------------------
 
     def _account_for_lost(self) -> None:
-        """Enter what attempts before this one had under way, or completed and not entered, when they were killed."""
+        """Add to the history the checkpoints that earlier attempts had under way, or had completed but not entered, when they were
+        killed."""
         completed = {point.checkpoint_id for point in self.steps.completed.retained}
         known = self.history.highest_id or self._lease.ids_behind
         if not known and completed and self._lease.live.origin:
@@ -622,11 +625,11 @@ def _stop_watching(checkpoint: Checkpoint) -> None:
 
 
 def _not_taken(why: str) -> CheckpointError:
-    return CheckpointError(_NOT_TAKEN, found=why, cure="see the job's log, and ask again")
+    return CheckpointError(_NOT_TAKEN, found=why, cure="read the job's log, and retry the command")
 
 
 def _acknowledge(checkpoint: Checkpoint, acks: list[Ack], progress: Progress) -> None:
-    """Step 6, with what was measured."""
+    """Do step 6, with the figures."""
     for ack in sorted(acks, key=lambda ack: (ack.chain, ack.subtask)):
         chain = progress.graph.chains[ack.chain]
         for operator in chain.operators:

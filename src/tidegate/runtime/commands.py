@@ -1,4 +1,4 @@
-"""What a running job can be told, from any thread: each command has an answer of its own. And whether it was told to stop."""
+"""Commands to a running job, from any thread, each with its own answer; and whether the job was asked to stop."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Command(Event, Generic[T]):
-    """An event with an answer. The job's thread takes it and answers once, with a value or an error; a job that ends answers
-    all that are left."""
+    """An event with an answer. The job's thread handles the command and answers once, with a value or an error. A job that ends
+    answers all remaining commands."""
 
     answer: Future[T] = field(default_factory=Future, compare=False, repr=False, kw_only=True)
 
     def succeed(self, value: T) -> None:
-        with contextlib.suppress(InvalidStateError):  # whoever waited may have given up, at any moment
+        with contextlib.suppress(InvalidStateError):  # the waiting caller may have given up at any moment
             self.answer.set_result(value)
 
     def fail(self, error: BaseException) -> None:
@@ -33,19 +33,19 @@ class Command(Event, Generic[T]):
 
 @dataclass(frozen=True)
 class StopCommand(Command[JobStatus]):
-    """The job ends in this driver. The running round is dropped; a checkpoint that is being published or committed is brought
-    to its end first. Answer: how the job ended."""
+    """End the job in this driver. The running round is discarded; a checkpoint that is being published or committed finishes
+    first. Answer: how the job ended."""
 
 
 @dataclass(frozen=True)
 class Cancel(StopCommand):
-    """It is over for good: checkpoints stay or go as the retention says."""
+    """End the job for good: checkpoints are retained or deleted as the retention says."""
 
 
 @dataclass(frozen=True)
 class Suspend(StopCommand):
-    """Only the driver ends: everything stays as a crash would leave it, whatever the retention, and the lease is given up. A
-    job without checkpoints has nothing to go on from, and is cancelled."""
+    """End only the driver: everything stays as after a crash, whatever the retention, and the lease is released. A job without
+    checkpoints has nothing to continue from, and is cancelled."""
 
 
 @dataclass(frozen=True)
@@ -55,31 +55,31 @@ class TriggerCheckpoint(Command[int]):
 
 @dataclass(frozen=True)
 class SavepointCommand(Command[str]):
-    """Something with a savepoint. ``target``: the directory it is made in; None: the configured one. Answer: the savepoint's own
-    address. After an error the job goes on as if nobody had asked, unless the error says otherwise."""
+    """A command with a savepoint. ``target``: the parent directory of the savepoint; None: the configured one. Answer: the
+    savepoint's own address. After an error the job continues as without the command, unless the error says otherwise."""
 
     target: str | None = None
 
 
 @dataclass(frozen=True)
 class TriggerSavepoint(SavepointCommand):
-    """Take a savepoint with the next round. Rounds go on while its files are copied, and nothing is committed because of it."""
+    """Take a savepoint with the next round. Rounds continue while its files are copied, and the savepoint commits nothing."""
 
 
 @dataclass(frozen=True)
 class LastSavepoint(SavepointCommand):
-    """The job ends with this savepoint: nothing more is read, what was read is in it, and its output is committed. Answered when
-    the job has ended."""
+    """End the job with this savepoint: nothing more is read, the savepoint contains everything that was read, and its output is
+    committed. Answered when the job has ended."""
 
     @property
     def drains(self) -> bool:
-        """Whether event time comes to its end first: all timers and windows fire, and functions hear of the end of input."""
+        """Whether event time ends first: all timers and windows fire, and functions are notified of the end of input."""
         return False
 
 
 @dataclass(frozen=True)
 class StopWithSavepoint(LastSavepoint):
-    """The job ends as FINISHED. Refused where a source cannot stop."""
+    """End the job as FINISHED. Refused if a source cannot stop."""
 
     drain: bool = False
 
@@ -90,26 +90,27 @@ class StopWithSavepoint(LastSavepoint):
 
 @dataclass(frozen=True)
 class CancelWithSavepoint(LastSavepoint):
-    """The job ends as CANCELED, its checkpoints stay or go as the retention says. For every source."""
+    """End the job as CANCELED; its checkpoints are retained or deleted as the retention says. Works with every source."""
 
 
 STOPPED = (JobCancelledError, JobSuspendedError)
-"""What ends an attempt because somebody asked for it."""
+"""The errors that end an attempt because of a command."""
 
 
 class Stop:
-    """Asked from any thread, looked at by the job's. A cancel outweighs a suspension; neither is taken back."""
+    """A request to stop, made from any thread and read by the job's thread. A cancellation overrides a suspension; neither can be
+    withdrawn."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
         self._cancelled = False
 
     def cancel(self) -> None:
-        self._cancelled = True  # first: whoever sees that it was asked sees what
+        self._cancelled = True  # first: a thread that sees the request also sees its kind
         self.asked.set()
 
     def suspend(self) -> bool:
-        """Whether nobody has asked before."""
+        """Ask for a suspension, and return whether this is the first request."""
         first = not self.asked.is_set()
         self.asked.set()
         return first
@@ -120,6 +121,6 @@ class Stop:
         return JobSuspendedError("The job was suspended")
 
     def check(self) -> None:
-        """Raise what ends the attempt, if anybody has asked."""
+        """Raise the error that ends the attempt, if there is a request."""
         if self.asked.is_set():
             raise self.error()

@@ -1,4 +1,4 @@
-"""Step 8: committers of all sinks, called in order, retried with backoff, fenced by the lease."""
+"""Step 8: call the committers of all sinks in order, retry with backoff, fenced by the lease."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEVER = threading.Event()
 
 
 class SinkCommitters:
-    """The committers of a job. ``check_lease``: an attempt that lost it must not commit or abort.
+    """The committers of a job. ``check_lease``: an attempt that lost its lease must not commit or abort.
 
     They belong to the checkpoint lane while rounds run, so a committer is called by one thread at a time, and its calls keep
     their order.
@@ -52,10 +52,10 @@ class SinkCommitters:
         self._check_lease, self._clock, self.at_once = check_lease, clock, at_once
         self._attempts, self._backoff_ms = attempts, backoff_ms
         self.owes = False
-        """A commit was begun and has not come to its end."""
+        """Whether a commit has begun and has not finished."""
 
     def waits_for_checkpoint(self, operator_id: int, checkpointing: bool) -> bool:
-        """Whether committables of this sink are kept until a checkpoint is complete (or, without checkpoints, the job's end)."""
+        """Whether committables of this sink wait until a checkpoint is complete (or, without checkpoints, for the job's end)."""
         if self.at_once:
             return False
         publication = self._sinks[operator_id].publication
@@ -65,7 +65,7 @@ class SinkCommitters:
 
     @property
     def all_wait(self) -> bool:
-        """Nothing of the job's output can be seen before a checkpoint."""
+        """Whether no output of the job is visible before a checkpoint."""
         return bool(self._sinks) and all(
             o in self._committers and self.waits_for_checkpoint(o, True) for o in self._sinks
         )
@@ -78,8 +78,8 @@ class SinkCommitters:
     def commit_by_sink(
         self, committables: Mapping[int, Sequence[object]], *, recovering: bool = False, checked: bool = False
     ) -> Iterator[None]:
-        """As ``commit``, sink by sink. ``checked``: step 7 has just looked at the lease, and what it has stored may be committed
-        by anybody (``checkpoint/lease.py``)."""
+        """Do as ``commit``, sink by sink. ``checked``: step 7 has just checked the lease, and any attempt may commit a stored
+        checkpoint (``checkpoint/lease.py``)."""
         waiting = {o: list(items) for o, items in committables.items() if items and o in self._committers}
         if not waiting:
             return
@@ -106,14 +106,14 @@ class SinkCommitters:
                 self._clock.wait(_NEVER, delay / 1000)  # a cancellation waits: step 7 has promised this output
                 delay = min(delay * 2, 30_000)
         raise CommitError(
-            "A sink did not take a commit that a completed checkpoint holds",
+            "A sink could not commit the output of a completed checkpoint",
             where=f"sink {self._labels[operator_id]}",
             found=f"{count(self._attempts, 'attempt')}, the last: {last}",
-            cure="bring the outside system back; the restarted job commits it again",
+            cure="bring the external system back; the restarted job retries the commit",
         )
 
     def abort(self, prepared: Mapping[int, Sequence[object]]) -> None:
-        """What was prepared in a round that did not count. Nobody will ever commit it: it is in no checkpoint."""
+        """Abort the output of a discarded round. Nobody will ever commit this output: it is in no checkpoint."""
         waiting = {o: list(items) for o, items in prepared.items() if items and o in self._committers}
         if waiting:
             self._check_lease()
@@ -121,9 +121,9 @@ class SinkCommitters:
             self._committers[operator_id].abort(items)
 
     def abort_lingering(self, committables: Mapping[int, Sequence[object]], states: Mapping[int, list[object]]) -> None:
-        """Whatever was prepared and is in neither: after a restore, after a declined round, behind a round with tasks that were
-        tried more than once, at the end of the job. To look for it behind every checkpoint would cost a listing of the sink
-        each time, and only a failed task leaves any."""
+        """Abort prepared output that is in neither argument. Call it after a restore, after a declined round, after a round with
+        retried tasks, and at the end of the job. A call after every checkpoint would cost a listing of the sink each time, and
+        only a failed task leaves such output."""
         for operator_id, committer in self._committers.items():
             self._check_lease()
             committer.abort_lingering(list(committables.get(operator_id, ())), states.get(operator_id, []))

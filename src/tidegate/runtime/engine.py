@@ -19,7 +19,7 @@ class RoundPlan:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What came of a round."""
+    """The result of a round."""
 
     round: int
     seconds: float
@@ -33,17 +33,18 @@ class Engine(Protocol):
         ...
 
     def start(self, spec: JobSpec) -> None:
-        """A new attempt of the job: ship the program. Called again after every restart."""
+        """Ship the program for a new attempt of the job. Called again after every restart."""
         ...
 
     def run(self, plan: RoundPlan) -> list[Ack]:
-        """Run one round to its end; the acks of the attempts whose output was used. RoundError: nothing of it may be accepted."""
+        """Run one round to its end, and return the acks of the task attempts whose output was used. RoundError: nothing of the
+        round may be accepted."""
         ...
 
     def cancel(self) -> None:
-        """From another thread: make a running round fail soon."""
+        """Make a running round fail soon. Called from another thread."""
         ...
 
     def stop(self) -> None:
-        """The job is over: release what ``start`` shipped, and the local state of the job on all hosts."""
+        """Release what ``start`` shipped, and the local state of the job on all hosts: the job has ended."""
         ...

@@ -1,7 +1,7 @@
-"""The round in which user code failed, kept beside the checkpoints: a round is a function of its plan, its state files and its
+"""The round in which user code failed, stored beside the checkpoints. A round is a function of its plan, its state files and its
 source intervals, so it can be run again (``replay.py``).
 
-Only the latest failure is kept, and it goes with the job. It is no part of the protocol: nothing depends on whether it is there.
+Only the latest failure is stored, and it is deleted with the job. It is not part of the protocol: nothing depends on it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 PATH, FILES = "failed-round", "failed-round.files"
 MOST_COPIED = 64 << 20
-"""Bytes of state files that are copied beside the plan: those that no checkpoint has, which the next attempt sweeps."""
+"""How many bytes of state files are copied beside the plan: files that are in no checkpoint, which the next attempt sweeps."""
 VERSION = 2
 _MAGIC = b"TGROUND"
 
 
 @dataclass(frozen=True)
 class StoppedClock:
-    """Processing time stands still while a round is looked at."""
+    """A clock that stands still while a round is inspected."""
 
     ms: int
 
@@ -63,7 +63,7 @@ class FailedRound:
 
     @staticmethod
     def of(job_name: str, job_id: str, spec: JobSpec, plan: RoundPlan, acks: Sequence[Ack]) -> FailedRound | None:
-        """None: no user code failed."""
+        """Make the record of a failed round. None: no user code failed."""
         failed = [ack for ack in sorted(acks, key=lambda ack: (ack.chain, ack.subtask)) if ack.error is not None]
         if not failed:
             return None
@@ -75,10 +75,10 @@ class FailedRound:
         )
 
     def keep(self, files: Files) -> None:
-        """Not if the program holds a password (of a connector): the file would show it."""
+        """Store the round, unless the program holds a password (of a connector): the file would show the password."""
         forget(files)
         if secrets.are_in(pickle.dumps(self, 5)):
-            log.warning("the round that failed is not kept to be run again: the program holds a password")
+            log.warning("the failed round is not stored for a replay: the program holds a password")
             return
         fresh = self._fresh(files)
         copied = fresh if sum(file.size for file in fresh) <= MOST_COPIED else []
@@ -89,7 +89,7 @@ class FailedRound:
         files.replace(PATH, _MAGIC + bytes([VERSION]) + pickle.dumps(kept, 5))
 
     def _fresh(self, files: Files) -> list[StateFile]:
-        """State files of the round that are in no checkpoint: an attempt that follows deletes them."""
+        """Return the state files of the round that are in no checkpoint: the next attempt deletes them."""
         latest = read_lineage(files).latest
         known = locate_own(files, latest).metadata.paths() if latest is not None and not latest.directory else set()
         return [file for file in self._files() if not file.root and file.path not in known]
@@ -100,7 +100,7 @@ class FailedRound:
         return list({(file.root, file.path): file for file in every}.values())
 
     def found(self, file: StateFile) -> StateFile:
-        """A file of the plan, with the directory it is in."""
+        """Return a file of the plan with its directory."""
         if file.root:
             return file
         if file.path in self.copied:
@@ -112,10 +112,10 @@ class FailedRound:
         content = files.read_if_exists(PATH)
         if content is None:
             raise SnapshotError(
-                "A round that failed in user code leaves its plan in the job's directory.",
+                "The job's directory contains no round that failed in user code.",
                 where=files.root,
                 found=f"no {PATH} in it",
-                cure="give the directory of a job that has failed (execution.checkpointing.dir, then the job's id), or a "
+                cure="give the directory of a failed job (execution.checkpointing.dir, then the job's id), or a "
                 "checkpoint with --program FILE",
             )
         head = content[: len(_MAGIC) + 1]
@@ -123,7 +123,7 @@ class FailedRound:
             raise corrupt(files.location(PATH), f"a file beginning with {_MAGIC!r}", repr(head))
         if head[-1] != VERSION:
             raise NewerFormatError(
-                "A failed round must be of a version this Tidegate reads.",
+                "This Tidegate cannot read the version of the failed round.",
                 where=files.location(PATH),
                 found=f"version {head[-1]}; this Tidegate reads {VERSION}",
                 cure="use the version of Tidegate that ran the job",
@@ -132,13 +132,13 @@ class FailedRound:
         return replace(kept, root=files.root)  # it may have been copied from where it was
 
     def missing_files(self) -> list[str]:
-        """State files that the round needs and that are gone."""
+        """Return the state files that the round needs and that are missing."""
         places = [(Files(file.root), file.path) for file in map(self.found, self._files())]
         return sorted(files.location(path) for files, path in places if not files.exists(path))
 
 
 def forget(files: Files) -> None:
-    """Delete what there is of a failed round."""
+    """Delete the record of a failed round."""
     files.delete(PATH)
     files.delete_tree(FILES)
 

@@ -130,7 +130,7 @@ def check_required(graph: JobGraph, guarantee: JobGuarantee, required: str | Non
     weak = [path for path in guarantee.paths if path.guarantee.promise < Promise.named(required)]
     cures = dict.fromkeys(path.guarantee.cure for path in weak if path.guarantee.cure)
     raise ProgramError(
-        f"The job must be {required}, because {REQUIRE.key} asks for it",
+        f"The job is not {required}, which {REQUIRE.key} requires",
         where=f"job '{graph.name}'",
         found="; ".join(map(str, weak)) or str(guarantee),
         cure="; ".join(cures) or guarantee.cure or f"leave {REQUIRE.key} out",
@@ -204,7 +204,7 @@ _MODE = (
     "execution.checkpointing.mode is AT_LEAST_ONCE, so output is committed with its round and repeats after a failure"
 )
 _NO_FINAL = (
-    "execution.checkpointing.checkpoints-after-tasks-finish is false and a source ends, so the output behind the last checkpoint "
+    "execution.checkpointing.checkpoints-after-tasks-finish is false and a source ends, so the output after the last checkpoint "
     "is never committed"
 )
 _FINAL = "execution.checkpointing.checkpoints-after-tasks-finish: true"

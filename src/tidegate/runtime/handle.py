@@ -1,4 +1,4 @@
-"""A job in a thread of its own, and the handle others hold on it."""
+"""A job in its own thread, and the handle of the job."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 
 class StartedJob:
-    """Starts the job at once. The checks of ``JobMaster.prepare`` run in the caller's thread, so their errors surface there, except
-    an outage that the restart strategy covers. After the checks, and before the job runs, whoever shows it is told: what it says
-    of the start comes before all that the job says."""
+    """Starts the job at once. The checks of ``JobMaster.prepare`` run in the caller's thread and raise there, except for an outage
+    that the restart strategy covers. Faces are notified after the checks and before the job runs, so their report of the start
+    comes before all output of the job."""
 
     def __init__(self, master: JobMaster, listeners: list[Listener]) -> None:
         self._master, self._listeners = master, listeners
@@ -86,7 +86,7 @@ class StartedJob:
         return JobExecutionResult(JobID(self.job_id), int(self._seconds * 1000))
 
     def wait(self, timeout: float) -> bool:
-        """Whether it has ended, after so many seconds at most. Never raises."""
+        """Wait at most so many seconds, and return whether the job has ended. Never raises."""
         return self._done.wait(timeout)
 
     def _describe_failure(self) -> TidegateError | None:
@@ -100,33 +100,31 @@ class StartedJob:
             f"Job '{self._master.graph.name}' ({self.job_id}) failed", found=str(self._error), where=self._kept()
         )
         if isinstance(self._error, UserCodeError):
-            self._error.__traceback__ = None  # what counts is that of the user's code, below; ours says nothing
+            self._error.__traceback__ = None  # only the traceback of the user's code matters, see below
         failure.__cause__ = self._error  # whoever raises it: here, or where collected records are read
         return failure
 
     def _describe_suspension(self) -> JobSuspendedError:
         kept = self._kept()
         if self._master.has_fixed_id:
-            cure = "start the same program again: it goes on from there"
+            cure = "start the same program again: it continues from there"
         else:
-            cure = (
-                "to go on from there, start the program with execution.state-recovery.path set to it (tidegate run -s)"
-            )
+            cure = "to continue from there, start the program with execution.state-recovery.path set to it (tidegate run -s)"
         return JobSuspendedError(
             f"Job '{self._master.graph.name}' ({self.job_id}) was interrupted; nothing is lost and nothing was deleted",
-            where=kept or "no checkpoint was complete yet, and no output committed with one",
-            cure=cure if kept else "start the program again: it begins anew",
+            where=kept or "no checkpoint was complete yet, so no output was committed with a checkpoint",
+            cure=cure if kept else "start the program again: it starts with empty state",
         )
 
     def _kept(self) -> str | None:
         try:
             kept = self._master.kept_checkpoint()
         except TidegateError as error:  # storage may be why the job failed: that must not hide it
-            return f"whether a checkpoint is kept could not be read: {error.rule}"
-        return f"its latest checkpoint is kept: {kept}" if kept else None
+            return f"it is not known whether a checkpoint is retained: {error.rule}"
+        return f"its latest checkpoint is retained: {kept}" if kept else None
 
     def collect(self, channel_id: str) -> Iterator[Any]:
-        """Values of an ``execute_and_collect`` sink as they are published."""
+        """Yield the values of an ``execute_and_collect`` sink as they are published."""
         return iter(collected(channel_id))
 
     def trigger_savepoint(self, directory: str | None = None) -> Future[str]:

@@ -1,4 +1,4 @@
-"""Records in flight of the checkpoint that is restored: whether they are wanted, and whether the program can take them."""
+"""Records in flight of the restored checkpoint: whether they are wanted, and whether the program can take them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ log = logging.getLogger(__name__)
 
 
 def restored(metadata: CheckpointMetadata, where: str, settings: JobSettings) -> CheckpointMetadata:
-    """The checkpoint as the job takes it over: without its records in flight, if the user says so of this one."""
+    """Return the checkpoint as the job restores it: without its records in flight, if the user configured this."""
     if not metadata.is_unaligned:
         return metadata
     if metadata.checkpoint_id == settings.ignored_in_flight_of:
-        log.warning("%s: %s in flight dropped, as told", where, count(metadata.in_flight_records, "record"))
+        log.warning("%s: %s in flight discarded, as configured", where, count(metadata.in_flight_records, "record"))
         return msgspec.structs.replace(metadata, operators=[_without(operator) for operator in metadata.operators])
     if settings.batch_mode:
         raise RestoreError(
-            "A job in batch mode begins with nothing in flight.",
+            "A job in batch mode cannot restore records in flight.",
             where=where,
             found=f"{count(metadata.in_flight_records, 'record')} in flight",
-            cure="restore it in streaming mode and take a savepoint, which has none",
+            cure="restore it in streaming mode and take a savepoint, which contains no records in flight",
         )
     return metadata
 
@@ -39,7 +39,7 @@ def _without(operator: OperatorState) -> OperatorState:
 
 
 def _emptied(snapshot: OperatorSnapshot) -> OperatorSnapshot:
-    """Event time waits no longer for splits whose last records are dropped."""
+    """Discard the records in flight. Event time no longer waits for splits whose last records are discarded."""
     part = snapshot.in_flight
     if part is None:
         return snapshot
@@ -54,17 +54,17 @@ def _emptied(snapshot: OperatorSnapshot) -> OperatorSnapshot:
 
 
 def check_channels(graph: JobGraph, states: Mapping[str, OperatorState], where: str) -> None:
-    """Raise unless what waits in front of an operator has come by inputs that it still has."""
+    """Raise if records in flight came from an input that the operator no longer has."""
     known = {chain.head.operator.uid_hash: {edge.name for edge in chain.inputs} for chain in graph.chains}
     names = {operator.uid_hash: operator.name for operator in graph.operators}
     for uid_hash, state in states.items():
         channels = {name for part in state.in_flight() for name in part.channels}
         if channels - known.get(uid_hash, set()):
             raise RestoreError(
-                "Records in flight are restored into a program with the same inputs.",
+                "Records in flight cannot be restored: the program has other inputs.",
                 where=f"{where}, operator {names.get(uid_hash, state.name)!r}",
-                found=f"{count(sum(part.records for part in state.in_flight()), 'record')} in flight, some by an input that "
-                "is gone",
-                cure="restore with the program as it was and take a savepoint, which has none; or set "
-                "execution.checkpointing.recover-without-channel-state.checkpoint-id to this checkpoint's id, which drops them",
+                found=f"{count(sum(part.records for part in state.in_flight()), 'record')} in flight, some from an input that "
+                "does not exist now",
+                cure="restore with the previous program and take a savepoint, which contains no records in flight; or set "
+                "execution.checkpointing.recover-without-channel-state.checkpoint-id to this checkpoint's id to discard them",
             )

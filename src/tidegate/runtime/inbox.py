@@ -22,7 +22,7 @@ from tidegate.base.errors import FencedError
 
 @dataclass(frozen=True)
 class Event:
-    """Something the job's thread has to hear of."""
+    """An event for the job's thread."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LeaseLost(Event):
 
 @dataclass(frozen=True)
 class LaneBroken(Event):
-    """The work of a lane raised outside of what ``Lane`` guards."""
+    """The work of a lane raised an error that ``Lane`` does not catch."""
 
     error: BaseException
 
@@ -67,7 +67,7 @@ class Broke:
 
 
 class Inbox:
-    """Anybody posts, the job's thread takes."""
+    """The queue of events. Any thread posts, the job's thread takes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -79,11 +79,11 @@ class Inbox:
         self._arrived.set()
 
     def wake(self) -> None:
-        """Look again: whether the lanes are busy has changed."""
+        """Wake the job's thread, because the lanes have become busy or idle."""
         self._arrived.set()
 
     def take(self, lanes: Lanes) -> Event:
-        """The next event. While the lanes work it is they who will post, so a manual clock stands still; else time passes."""
+        """Return the next event. While the lanes work they will post, so a manual clock stands still; otherwise time passes."""
         while True:
             self._arrived.clear()
             if self._events:
@@ -96,7 +96,7 @@ class Inbox:
                 self._clock.wait(self._arrived, FOREVER)
 
     def take_all(self) -> list[Event]:
-        """What is left, when nobody will take events any more."""
+        """Return the remaining events. No events are taken afterwards."""
         left = list(self._events)
         self._events.clear()
         return left
@@ -106,7 +106,7 @@ class Inbox:
 
 
 class LaneName(Enum):
-    """Work of one lane runs one after the other, in order."""
+    """The lanes. The pieces of work of one lane run one after the other, in order."""
 
     ROUNDS = "rounds"
     CHECKPOINTS = "checkpoints"
@@ -123,7 +123,7 @@ class Lanes(Protocol):
     """Where work runs: in threads, or in a simulation in the job's own thread, in an order given by a seed."""
 
     def submit(self, lane: LaneName, work: Iterator[Event | None]) -> None:
-        """Run it after what the lane has to do already."""
+        """Run the work after the earlier work of the lane."""
         ...
 
     def aside(self, act: Any) -> None:
@@ -140,7 +140,7 @@ class Lanes(Protocol):
         ...
 
     def close(self) -> None:
-        """The job is over, and all work done."""
+        """Close the lanes: the job has ended, and all work is done."""
         ...
 
 
@@ -163,7 +163,7 @@ class Lane:
         self._gate = gate or Gate()
         self.outstanding = 0
         self.seconds = 0.0
-        """How long the lane has worked since this was last set to 0."""
+        """How long the lane has worked since this value was last set to 0."""
 
     @property
     def at_rest(self) -> bool:
@@ -180,12 +180,12 @@ class Lane:
         self.outstanding += 1  # only once the work is in the lane: the end of an attempt waits for all that is
 
     def ended(self, event: WorkEnded) -> None:
-        """Count a work out, before its result is acted on."""
+        """Count a piece of work as ended, before its result is handled."""
         self.outstanding -= 1
         self.seconds += event.seconds
 
     def drop(self) -> None:
-        """The attempt ends: what may be dropped, and has not begun, does not begin."""
+        """Drop the work that may be dropped and has not begun: the attempt ends."""
         self._gate.dropping = True
 
     def _guarded(self, work: Work, may_drop: bool) -> Iterator[Event | None]:

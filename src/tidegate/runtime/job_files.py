@@ -1,4 +1,4 @@
-"""Where the files of a job are: its directory on storage or in memory, and the spool in which its state waits for checkpoints."""
+"""The places of a job's files: its directory on storage or in memory, and the spool in which its state waits for checkpoints."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def _stores_behind(settings: JobSettings, directory: str, one_host: bool) -> boo
         return one_host and "://" in directory and not directory.startswith(("file:", "memory:"))
     if not one_host:
         raise ConfigurationError(
-            "State files wait for a checkpoint on the host that tasks and driver share",
+            "State files cannot wait for a checkpoint: tasks and driver share no host",
             where=options.UPLOAD.key,
             found="behind, and tasks run on other hosts",
-            cure="leave it out: on a cluster state files are stored with their round",
+            cure="remove the key: on a cluster state files are stored with their round",
         )
     return True
 
@@ -66,10 +66,10 @@ def _job_directory(settings: JobSettings, run_id: str) -> str:
 
 
 def _memory() -> HeldDirectory:
-    """Where files lie in the memory of this host: its tasks reach them, and they end with the driver."""
+    """Return the directory for files in the memory of this host: its tasks can read them, and they end with the driver."""
     if not os.access(_SHARED_MEMORY, os.W_OK):
         raise ConfigurationError(
-            "Checkpoints in memory need a file system in memory",
+            "Checkpoints cannot be stored in memory: the host has no writable file system in memory",
             where="execution.checkpointing.storage: jobmanager",
             found=f"{_SHARED_MEMORY} cannot be written",
             cure="set execution.checkpointing.dir, or execution.checkpointing.storage: filesystem",
@@ -78,7 +78,7 @@ def _memory() -> HeldDirectory:
 
 
 def _sweep_memory(settings: JobSettings) -> None:
-    """What killed drivers have left in memory, unless this job is told to start from it."""
+    """Delete files in memory that killed drivers have left, unless this job starts from them."""
     restored = Files(settings.recovery_path).root if settings.recovery_path else ""
     for place in host_dirs(_SHARED_MEMORY):
         parent = os.path.join(place, _IN_MEMORY)

@@ -1,4 +1,4 @@
-"""The life of an attempt as types: claimed, then checked and restored, or found to have finished before. Each can be ended."""
+"""The life of an attempt as types: claimed, then checked and restored, or finished before. Each of them can be ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LAST_BEAT_S = 5
 
 
 class Heartbeat:
-    """Renews a lease on the injected clock, beside everything else, and says once if it is lost."""
+    """Renews a lease on the injected clock, in parallel to everything else, and reports once if the lease is lost."""
 
     def __init__(
         self, lease: Lease, clock: Clock, aside: Callable[[Act], None], on_lost: Callable[[int, FencedError], None]
@@ -39,8 +39,8 @@ class Heartbeat:
         self._arm()
 
     def stop(self) -> None:
-        """When this returns, nobody is told any more that the lease is lost: the next attempt is our own. A beat that has begun
-        is waited for, in reason: the directory may be about to go."""
+        """Stop the heartbeat. After this returns, no lost lease is reported: the next attempt is our own. A heartbeat that has
+        begun is waited for, up to a limit: the directory may be deleted next."""
         with self._lock:
             self._stopped = True
         if self._timer is not None:
@@ -65,37 +65,37 @@ class Heartbeat:
                     self._on_lost(self._lease.token, error)
             return
         except Exception as error:
-            log.warning("heartbeat not written, tried again: %s", error)
+            log.warning("heartbeat not written, retrying: %s", error)
         self._arm()
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """The directory is this attempt's. Nothing has been touched yet."""
+    """The attempt has claimed the directory. Nothing has been touched yet."""
 
     lease: Lease
     heartbeat: Heartbeat
 
     def fenced(self) -> FencedError | None:
-        """Why this attempt has to stop, if a newer one is known to have taken over; storage that fails says nothing."""
+        """Return why this attempt has to stop, if a newer attempt has taken over; None also if storage fails."""
         try:
             self.lease.check()
         except FencedError as error:
             return error
         except Exception as error:
-            log.warning("whether the lease is still held could not be read: %s", error)
+            log.warning("it is not known whether the lease is still held: %s", error)
         return None
 
     def release(self) -> None:
-        """Let the next attempt in."""
+        """Let the next attempt claim the directory."""
         self.heartbeat.stop()
         _unless_fenced(self.lease.release)
 
 
 @dataclass(frozen=True)
 class FinishedBefore:
-    """The job has finished in an earlier run: there is nothing to do but to give the directory back. ``savepoint``: it was stopped
-    with this one."""
+    """The job finished in an earlier run: only the directory has to be released. ``savepoint``: the job was stopped with this
+    savepoint."""
 
     claimed: Claimed
     savepoint: str = ""
@@ -106,9 +106,9 @@ class FinishedBefore:
 
 @dataclass(frozen=True)
 class Checked:
-    """It is decided what to restore, and read. Nothing has been touched yet, and given up here the attempt leaves no trace.
-    ``progress``: what it restores. ``misfits``: what is seen by reading not to fit the program; while there are some, nothing can
-    be taken over, but a rehearsal may find more. ``rehearses``: there is to be one."""
+    """The restore is decided and its metadata is read. Nothing has been touched yet: an attempt that ends here leaves no trace.
+    ``progress``: the restored state. ``misfits``: what does not fit the program, found by reading. With misfits nothing can be
+    taken over, but a rehearsal may find more. ``rehearses``: whether there is a rehearsal."""
 
     claimed: Claimed
     recovery: Recovery
@@ -119,19 +119,19 @@ class Checked:
     misfits: tuple[Misfit, ...] = ()
 
     def refuse_misfits(self, more: Iterable[Misfit] = ()) -> None:
-        """All in one report, in the order of the program."""
+        """Raise one report of all misfits, in the order of the program, if there are any."""
         misfits = [*self.misfits, *more]
         if misfits:
             raise refusal(self.checkpoint, misfits, [o.uid_hash for o in self.graph.operators])
 
     @property
     def round(self) -> int:
-        """The latest that counts."""
+        """The latest round that counts."""
         return self.recovery.located.metadata.round if self.recovery.located is not None else 0
 
     @property
     def checkpoint(self) -> str | None:
-        """The address of what is restored."""
+        """The address of the restored snapshot."""
         return self.recovery.located.address if self.recovery.located is not None else None
 
     def end(self, status: AttemptStatus) -> None:
@@ -143,8 +143,8 @@ class Checked:
 
 @dataclass(frozen=True)
 class Restored:
-    """All that a running attempt holds. ``ending``: the job was told to end with a savepoint before, which is complete now: there
-    is nothing to run."""
+    """The resources of a running attempt. ``ending``: the job was asked before to end with a savepoint, which is complete now:
+    there is nothing to run."""
 
     claimed: Claimed
     graph: JobGraph
@@ -155,7 +155,7 @@ class Restored:
     ending: Ending | None = None
 
     def end(self, status: AttemptStatus) -> None:
-        """Give up the lease; ``status`` RUNNING: the next attempt of the same job follows."""
+        """Release the lease. ``status`` RUNNING: the next attempt of the same job follows."""
         self.claimed.heartbeat.stop()
         try:
             _unless_fenced(lambda: self._end(status))

@@ -149,7 +149,7 @@ class JobMaster:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has touched anything."""
+        """Whether the job has touched anything."""
         return not self._first
 
     def statistics(self) -> list[RoundStatistics]:
@@ -161,21 +161,21 @@ class JobMaster:
         return self._recorder.view(self.status)
 
     def story(self, kind: str, number: int) -> list[Note]:
-        """What has happened to a ``checkpoint``, ``savepoint`` or ``round`` of this run, oldest first, as far as it is remembered.
-        From any thread."""
+        """Return the notes on a ``checkpoint``, ``savepoint`` or ``round`` of this run, oldest first, as far as remembered.
+        May be called from any thread."""
         return self._recorder.story(kind, number)
 
     def kept_checkpoint(self) -> str | None:
-        """Address of the latest completed checkpoint that is still there, to restore from."""
+        """Return the address of the latest completed checkpoint that still exists, to restore from."""
         if self.settings.checkpoints is None:
             return None
         latest = read_lineage(self._job.files).latest
         return None if latest is None else latest.directory or self._job.files.location(f"chk-{latest.checkpoint_id}")
 
     def submit(self, command: C) -> C:
-        """Tell the job something, from any thread; the command's ``answer`` comes when the job has acted on it, or cannot any
-        more."""
-        # Before the command: the job's thread, once it has taken that, begins no round that nobody would cancel.
+        """Give the job a command, from any thread. The command's ``answer`` comes when the job has acted on the command, or no
+        longer can."""
+        # Before the command: after the job's thread has taken the command, it begins no round that nobody would cancel.
         stopping = isinstance(command, StopCommand) and self._ask_to_stop(command)
         if isinstance(command, SavepointCommand):
             self._generated_ids.warn()
@@ -192,7 +192,7 @@ class JobMaster:
         return command
 
     def _ask_to_stop(self, command: StopCommand) -> bool:
-        """Whether there is anything to stop that was not asked to before."""
+        """Ask the job to stop, and return whether this is the first request."""
         if isinstance(command, Suspend) and self.settings.checkpoints is not None:
             return self._stop.suspend()
         cancelling = self._become(JobStatus.CANCELLING)
@@ -201,29 +201,29 @@ class JobMaster:
         return cancelling
 
     def cancel(self) -> None:
-        """Returns at once. A job that has ended stays what it is, and one that is just ending may still end as it would."""
+        """Cancel the job, and return at once. A job that has ended keeps its status, and a job that is ending may still finish."""
         self.submit(Cancel())
 
     def suspend(self) -> None:
-        """As ``cancel``, and the job goes on when it is started again."""
+        """Do as ``cancel``, but the job continues when it is started again."""
         self.submit(Suspend())
 
     def _answer(self, command: Command[Any]) -> None:
-        """Of a job that has just ended."""
+        """Answer a command of a job that has just ended."""
         if isinstance(command, LastSavepoint) and self._savepoint is not None:
             return command.succeed(self._savepoint)
         self._refuse(command)
 
     def _refuse(self, command: Command[Any]) -> None:
-        """The job has ended."""
+        """Refuse a command, because the job has ended."""
         if isinstance(command, StopCommand):
             return command.succeed(self.status)
         if self.status is JobStatus.CANCELED:
-            return command.fail(JobCancelledError("The job was cancelled", found="it takes no commands any more"))
-        command.fail(CheckpointError("A job that has ended takes no commands.", found=f"it is {self.status.name}"))
+            return command.fail(JobCancelledError("The job was cancelled", found="it takes no more commands"))
+        command.fail(CheckpointError("The job has ended, so it takes no commands.", found=f"it is {self.status.name}"))
 
     def _become(self, status: JobStatus) -> bool:
-        """The one way the status changes. An end is final, and a job that is being cancelled only ends."""
+        """Change the status. No other code changes it. An end is final, and a job that is being cancelled can only end."""
         with self._status_lock:
             final = self.status.is_terminal_state()
             if final or (self.status is JobStatus.CANCELLING and not status.is_terminal_state()):
@@ -232,14 +232,14 @@ class JobMaster:
             return True
 
     def _on_lease_lost(self, lease: int, error: FencedError) -> None:
-        """The heartbeat found it out: the running round is of no use any more."""
+        """Cancel the running round: the heartbeat has found that the lease is lost, so the round is useless."""
         self._inbox.post(LeaseLost(lease, error))
         self._engine.cancel()
 
     # -- attempts --------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
+        """Check the environment: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
         guarantee = guarantee_of(self.graph, self.settings.checkpoints)
         try:
             check_required(self.graph, guarantee, self.settings.required_guarantee)
@@ -259,7 +259,7 @@ class JobMaster:
             for line in guarantee.lines():
                 log.info("job %s: path %s", self.job_id, line)
         except BaseException as error:
-            # What is tried again needs what this try holds.
+            # A retry needs the resources that this try holds.
             if not (isinstance(error, Exception) and self.waits_for(error)):
                 self._give_up_start()
             raise
@@ -270,13 +270,13 @@ class JobMaster:
         self._quietly("delete state files that wait on this host", self._job.files.forget_spool)
 
     def waits_for(self, error: Exception) -> bool:
-        """Whether ``run`` tries the start again that has failed so: another system is away, and the restart strategy covers it."""
+        """Whether ``run`` retries a start that failed with this error: an outage that the restart strategy covers."""
         helps = error.restart_helps if isinstance(error, TidegateError) else is_outage(error)
         self._not_started = error if helps and self.settings.restart_covers_start else None
         return self._not_started is not None
 
     def _prepare_at_last(self) -> None:
-        """As the restart strategy says, if it covers the start."""
+        """Prepare with retries, as the restart strategy says, if it covers the start."""
         failed, self._not_started = self._not_started, None
         try:
             while True:
@@ -297,7 +297,7 @@ class JobMaster:
             raise
 
     def run(self) -> None:
-        """All attempts of the job. Returns when it is finished (or was, in an earlier run); raises otherwise."""
+        """Run all attempts of the job. Returns when the job has finished (now or in an earlier run); raises otherwise."""
         try:
             if self._current is None or self._not_started is not None:
                 self._prepare_at_last()
@@ -333,7 +333,7 @@ class JobMaster:
                 current = self._current or self._start()
                 if isinstance(current, FinishedBefore):
                     log.warning(
-                        "job '%s' (%s) has finished in an earlier run: there is nothing to do. %s",
+                        "job '%s' (%s) finished in an earlier run: there is nothing to do. %s",
                         self.graph.name,
                         self.job_id,
                         _how_to_go_on(current.savepoint),
@@ -355,7 +355,7 @@ class JobMaster:
                 self._restart(error, delay, times)
 
     def _delay_after(self, error: Exception) -> tuple[int | None, int]:
-        """How long to wait before the restart, None: there is none; and how often this failure has come, if it counts."""
+        """Return how long to wait before the restart (None: no restart), and how often this failure has come, if it counts."""
         totals = self._recorder.view(self.status).totals
         times = self._same_failures.add(error, checkpoints=totals.checkpoints, rounds=totals.rounds)
         delay = self._restarts.next_delay_ms(error, self._clock.now_ms())
@@ -392,7 +392,7 @@ class JobMaster:
 
     def _take_over(self, checked: Checked) -> Restored:
         restored = self._current = self._restoring.take_over(checked)
-        self._first = False  # not before: until it is recorded what was restored, a path of the user's counts
+        self._first = False  # not before: the user's path counts until the restore is recorded
         return restored
 
     def _run_attempt(self, current: Checked | Restored) -> None:
@@ -440,14 +440,14 @@ class JobMaster:
                 self._savepoint = self._attempt.ended_with.address
 
     def _end_with(self, ending: Ending) -> None:
-        """An attempt before was told to end with a savepoint. It is complete, and its output is committed."""
-        log.warning("job %s was told to end before, with the savepoint %s: it does", self.job_id, ending.address)
+        """End the job: an earlier attempt was asked to end with a savepoint, which is complete, with its output committed."""
+        log.warning("job %s was asked to end with the savepoint %s before: it ends now", self.job_id, ending.address)
         self._savepoint = ending.address
         if ending.cancels:
             raise JobCancelledError("The job was cancelled", where=f"its savepoint: {ending.address}")
 
     def _keep_failed_round(self) -> None:
-        """For ``tidegate debug``. Behind everything that counts."""
+        """Store the failed round for ``tidegate debug``, after everything that counts."""
         failed = self._attempt.failed_round if self._attempt is not None else None
         if failed is not None and self._spec is not None and self.settings.checkpoints is not None:
             kept = FailedRound.of(self.graph.name, self.job_id, self._spec, *failed)
@@ -455,7 +455,7 @@ class JobMaster:
                 kept.keep(self._job.files)
 
     def _stop_if_fenced(self) -> None:
-        """What failed may be a newer driver's tidying up: then that is the reason, and a restart would not help."""
+        """Raise if the attempt is fenced. A newer driver's clean-up may have caused the failure: then a restart would not help."""
         fenced = self._current.claimed.fenced() if self._current is not None else None
         if fenced is not None:
             raise fenced
@@ -476,9 +476,7 @@ class JobMaster:
     def _say_restart(self, error: Exception, delay_ms: int, times: int) -> None:
         if self._same_failures.repeats(error):
             attempt = (
-                f"attempt {times} of {self._same_failures.limit}"
-                if times
-                else "tried again as the restart strategy says"
+                f"attempt {times} of {self._same_failures.limit}" if times else "retried as the restart strategy says"
             )
             text = "job %s: same failure as before, %s; restart in %d ms: %s"
             log.warning(text, self.job_id, attempt, delay_ms, str(error).partition("\n")[0])
@@ -492,8 +490,8 @@ class JobMaster:
         )
 
     def _owes_output(self) -> bool:
-        """A complete checkpoint is committed in part, so the job ends as failed: cancelled, it might delete the checkpoint,
-        and nobody could commit the rest."""
+        """Whether a complete checkpoint is only partly committed, so that the job ends as failed: a cancelled job might delete the
+        checkpoint, and nobody could commit the rest."""
         return isinstance(self._current, Restored) and self._current.committers.owes
 
     def _poll_ms(self) -> int:
@@ -530,13 +528,13 @@ class JobMaster:
     # -- the end ---------------------------------------------------------------------------------------------------------
 
     def _end(self, status: JobStatus, attempt_status: AttemptStatus, *, fenced: bool = False) -> None:
-        """What the job leaves behind, by how it ended. Never runs when the process dies: a restart finds all as it was.
+        """Clean up after the job, by how it ended. Never runs when the process dies: a restart finds everything unchanged.
 
-        The executors' local stores have the job's name: they go while the lease is still held, because the next driver
-        may start the moment it is given up; and if it is lost already they are that driver's, and stay.
+        The executors' local stores have the job's name. They are deleted while the lease is still held, because the next driver
+        may start as soon as the lease is released. If the lease is already lost, the stores belong to that driver, and stay.
         """
         if status is JobStatus.CANCELED and isinstance(self._current, Checked):
-            # It is over for good: what it had before goes, or stays, as if it had been cancelled a moment later.
+            # The job has ended for good: its earlier checkpoints are deleted or retained as if it were cancelled a moment later.
             checked = self._current
             self._quietly("take over what it was to restore", lambda: self._take_over(checked))
         current, self._current = self._current, None
@@ -547,7 +545,7 @@ class JobMaster:
         if current is not None:
             self._quietly("end the lease", lambda: current.end(attempt_status))
         self._quietly("delete the job's directory", lambda: self._clear_directory(status))
-        # Its own, whoever holds the lease by now. All that can be restored is on storage, so nobody reads them again.
+        # The driver's own files, whoever holds the lease by now. All that can be restored is on storage, so nobody reads them.
         self._quietly("delete state files that wait on this host", self._job.files.forget_own)
         self._recorder.ended()
         self._become(status)
@@ -557,8 +555,8 @@ class JobMaster:
                 self._answer(event)
 
     def _clear_directory(self, status: JobStatus | None = None) -> None:
-        """A directory nobody can ask for again: of a run without checkpoints, or a temporary one without any that is kept. One in
-        memory ends with its driver, unless somebody has interrupted the job to continue later."""
+        """Delete a directory that no later run can use: of a run without checkpoints, or a temporary one without a retained
+        checkpoint. A directory in memory ends with its driver, unless the job was interrupted to continue later."""
         if self._memory is not None and status is not JobStatus.SUSPENDED:
             self._memory.remove()
         elif self.settings.checkpoints is None or (self._is_temporary and self.kept_checkpoint() is None):
@@ -572,7 +570,7 @@ class JobMaster:
         return not self.settings.checkpoint_dir
 
     def _quietly(self, what: str, step: Callable[[], object]) -> None:
-        """Clean-up behind the outcome: it must not turn a finished job into a failed one, nor hide why one failed."""
+        """Clean up after the outcome. A failure here must not fail a finished job, nor hide why a job failed."""
         try:
             step()
         except Exception as error:
@@ -583,15 +581,15 @@ def _refuse_held_back(operator: SinkNode) -> None:
     reason = operator.spec.sink.holds_back
     if reason is not None:
         raise ConfigurationError(
-            "At-least-once commits the output of a round with the round, so a sink may not hold it back",
+            "The sink holds output back, but at-least-once mode commits the output of every round with the round",
             where=f"sink {operator.label}",
             found=reason,
-            cure="execution.checkpointing.mode: EXACTLY_ONCE, or a sink without it",
+            cure="set execution.checkpointing.mode: EXACTLY_ONCE, or use another sink",
         )
 
 
 def _how_to_go_on(savepoint: str) -> str:
     if savepoint:
         key = "execution.state-recovery.path"
-        return f"It was stopped with a savepoint: to go on, start it with {key}={savepoint} (tidegate run -s)"
-    return "To run it anew, give it another tidegate.job-id"
+        return f"It was stopped with a savepoint: to continue, start it with {key}={savepoint} (tidegate run -s)"
+    return "To run it again from the start, give it another tidegate.job-id"

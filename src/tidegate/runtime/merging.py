@@ -1,4 +1,4 @@
-"""When the state files of all subtasks become bases: for checkpoints that share nothing, and for the changelog."""
+"""Decide when the state files of all subtasks become bases: for checkpoints that share no files, and for the changelog."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ class Merge(Enum):
     TIERS = "tiers"
     """Small neighbours, so that files do not pile up (``state/compaction.py``)."""
     BASES = "bases"
-    """Each list as a whole: its segments can go. If it fails a later round does it."""
+    """Each list as a whole: its segments can be deleted. If the merge fails, a later round retries."""
     WHOLE = "whole"
-    """As BASES, also a list that is a base already: what the round leaves refers to no file of an earlier one, or is declined."""
+    """As BASES, also for a list that is already a base: the round's state refers to no file of an earlier round, or the round is
+    declined."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class MergePolicy:
 
     @staticmethod
     def of(get: Callable[[Option], Any]) -> MergePolicy:
-        """With the changelog a checkpoint is base and changes, whatever is said of the backend's own."""
+        """Read the policy. With the changelog a checkpoint is a base with changes, whatever the backend's own settings say."""
         if not get(options.CHANGELOG):
             return MergePolicy(get(options.INCREMENTAL))
         interval: int = get(options.MATERIALIZE_INTERVAL)
@@ -39,13 +40,13 @@ class MergePolicy:
 
 
 class Merging:
-    """Of one attempt. Asked once for every round that is planned."""
+    """The merges of one attempt. Call ``of_round`` once for every planned round."""
 
     def __init__(self, policy: MergePolicy, now_ms: int) -> None:
         self._policy, self._last_ms = policy, now_ms
 
     def of_round(self, now_ms: int, *, checkpoint: bool) -> Merge:
-        """``checkpoint``: the round carries one."""
+        """Return the kind of merge for the next round. ``checkpoint``: whether the round carries a checkpoint."""
         policy = self._policy
         if checkpoint and not policy.incremental:
             return Merge.WHOLE

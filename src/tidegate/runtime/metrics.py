@@ -1,4 +1,4 @@
-"""The job's metrics on the driver: what accepted rounds have sent, added up."""
+"""The job's metrics on the driver: the sums over accepted rounds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class JobMetrics:
         """Of a meter: its time span, and when how many events came."""
 
     def add(self, acks: Iterable[Ack], now_ms: int) -> bool:
-        """An accepted round. Whether it has changed anything."""
+        """Add an accepted round, and return whether it changed anything."""
         changes = [(ack.subtask, o, change) for ack in acks for o, every in ack.metrics.items() for change in every]
         if not changes and not self._events:
             return False

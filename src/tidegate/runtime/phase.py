@@ -1,6 +1,6 @@
 """The phases of an attempt, as types: what it is about to do, and which savepoint it ends with.
 
-``Running`` -> ``Telling`` -> ``Over`` is the way of a job whose sources end. A job that is told to end with a savepoint takes the
+``Running`` -> ``Telling`` -> ``Over`` is the way of a job whose sources end. A job that is asked to end with a savepoint takes the
 way ``Running`` -> ``Stopping`` -> ``LastCut`` -> ``Telling`` -> ``Over``, and returns to ``Running`` if that savepoint
 cannot be taken.
 ``Resting`` is a pause of the first two. ``WindingUp`` is the end of an attempt that has failed or is to stop, from every phase.
@@ -43,7 +43,7 @@ class LastCut:
 
 @dataclass(frozen=True)
 class Telling:
-    """All output is committed. A round runs that only tells functions of the last checkpoints; nobody takes its results."""
+    """All output is committed. A round runs only to notify functions of the last checkpoints; its results are ignored."""
 
     last: Checkpoint | None
 
@@ -57,8 +57,8 @@ class Over:
 
 @dataclass(frozen=True)
 class WindingUp:
-    """The attempt ends with an error: the running round counts for nothing, and the lanes come to rest. What they still report
-    changes the phase ``before``."""
+    """The attempt ends with an error: the running round does not count, and the lanes come to rest. Their last reports change the
+    phase ``before``."""
 
     error: Exception | SystemExit
     before: Phase

@@ -30,7 +30,7 @@ class _Reading(Enum):
     STOPPED = "stopped"
     """No source is asked: the job ends with a savepoint."""
     DRAINED = "drained"
-    """As if all sources had told their end."""
+    """The job plans as if all sources had ended."""
 
 
 @dataclass
@@ -238,7 +238,7 @@ class SourcePlanner:
                 try:
                     s.enumerator.checkpoint_complete(position)
                 except Exception as error:
-                    log.warning("source '%s' could not be told of a checkpoint: %s", s.operator.name, error)
+                    log.warning("source '%s' could not be notified of a checkpoint: %s", s.operator.name, error)
 
     @property
     def some_finished(self) -> bool:

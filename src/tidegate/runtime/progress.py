@@ -1,4 +1,4 @@
-"""What the accepted rounds have come to: the only thing that counts, and what a checkpoint writes down."""
+"""The state after the accepted rounds: the only state that counts, and the content of a checkpoint."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Place = tuple[int, int]
 """Operator id, subtask."""
 
 REPLACED_PATHS = 64
-"""So many a task is told. A worker that is further behind reads its state from the local store again."""
+"""How many paths a task is sent. A worker that missed more reads its state from the local store again."""
 
 
 class Accepted(NamedTuple):
@@ -49,7 +49,7 @@ class Progress:
     """State of a job between two rounds, all of it small: files are references, records never come here.
 
     It never changes. A round that is accepted gives a new one, and a round that is not leaves the old one as it was; so whoever
-    stores a checkpoint may hold on to the one it was cut at while rounds go on.
+    stores a checkpoint may hold on to the one it was cut at while rounds continue.
     """
 
     graph: JobGraph
@@ -79,7 +79,7 @@ class Progress:
 
     @cached_property
     def in_flight_records(self) -> int:
-        """Received by subtasks and not processed: they come first in the next round."""
+        """How many records subtasks have received but not processed: these records come first in the next round."""
         waiting = [snapshot.in_flight for snapshot in self.snapshots.values()]
         return sum(max(1, part.records) for part in waiting if part is not None)
 
@@ -167,7 +167,7 @@ class Progress:
         expected = {(chain.id, s) for chain in self.graph.chains for s in range(chain.parallelism)}
         if len(acks) != len(tokens) or set(tokens) != expected:
             raise RoundError(
-                "Every subtask acknowledges a round exactly once",
+                "Not every subtask has acknowledged the round exactly once",
                 found=f"{len(acks)} acks of {len(tokens)} subtasks, expected {len(expected)}",
             )
         sender = {e.id: self.graph.chain_of[e.source] for chain in self.graph.chains for e in chain.inputs}
@@ -178,11 +178,11 @@ class Progress:
                         "Subtasks of a round saw different attempts of the same task",
                         where=f"chain {ack.chain}, subtask {ack.subtask}, edge {edge} from subtask {subtask}",
                         found=f"token {token}, acknowledged was {tokens[sender[edge], subtask]}",
-                        cure="the round is run again from the last checkpoint",
+                        cure="do nothing: the job restarts from the last checkpoint",
                     )
 
     def accept(self, acks: Iterable[Ack]) -> Accepted:
-        """The round has happened: what its subtasks have become is what they are now."""
+        """Accept a round: return the new progress, with the new states of its subtasks."""
         snapshots, wake_ups = dict(self.snapshots), dict(self.wake_ups)
         replaced = dict(self.lately_replaced)
         prepared: dict[int, list[Any]] = {}
@@ -205,23 +205,23 @@ class Progress:
         return Accepted(after, prepared)
 
     def with_pending(self, prepared: Mapping[int, Iterable[Any]]) -> Progress:
-        """More output that waits for a checkpoint, behind what waits already."""
+        """Return the progress with more output that waits for a checkpoint, after the output that already waits."""
         more = {sink: (*self.committables.get(sink, ()), *items) for sink, items in prepared.items()}
         return replace(self, committables={**self.committables, **more})
 
     def without_pending(self, confirmed: Mapping[int, Iterable[Any]]) -> Progress:
-        """These are committed. They are the oldest: output is committed in the order of rounds."""
+        """Return the progress without committed output, which is the oldest: output is committed in the order of rounds."""
         rest = {sink: self.committables.get(sink, ())[len(tuple(items)) :] for sink, items in confirmed.items()}
         return replace(self, committables={**self.committables, **rest})
 
     def paths(self) -> set[str]:
-        """Files the running job needs."""
+        """Return the files that the running job needs."""
         return in_use(self.snapshots)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def operator_states(self, sources: Mapping[int, Any]) -> list[OperatorState]:
-        """Step 7's content. ``sources``: enumerator snapshots."""
+        """Return the content for step 7. ``sources``: enumerator snapshots."""
         return [self._operator_state(operator, sources) for operator in self.graph.operators]
 
     def _operator_state(self, o: Operator, sources: Mapping[int, Any]) -> OperatorState:
@@ -254,7 +254,7 @@ def _logs_by_split(snapshot: OperatorSnapshot) -> dict[str, InFlightLog]:
 
 
 def rounds_behind(acks: Iterable[Ack]) -> float:
-    """So many rounds like this one it would take to work off what waits, where that is longest."""
+    """Return how many rounds like this one it would take to process the waiting records, for the slowest subtask."""
     return max((_left(ack) / max(1, ack.records_in) for ack in acks), default=0.0)
 
 

@@ -5,7 +5,7 @@ later anyway and where its databases can be reached, not in the driver; function
 round. Nothing is read, written or recorded: a program that does not fit leaves the job, its directory and the snapshot as they
 were. Once for a run of the driver: a restart has the same program, and the state it has written itself.
 
-What a function declares only when it processes a record no rehearsal finds: that fails its round, as any error does.
+A rehearsal does not find a state that a function declares only when it processes a record: such a misfit fails its round.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Rehearsal:
         except RoundError as error:
             if self._watchdog.end():
                 raise RoundError(
-                    "The functions of a job open in reasonable time.",
+                    "The functions of the job take too long to open.",
                     found=f"they had not all opened after {self._patience_ms:.0f} ms",
-                    cure="see what open() waits for, or raise execution.checkpointing.timeout",
+                    cure="find out what open() waits for, or raise execution.checkpointing.timeout",
                 ) from error
             raise
         finally:

@@ -1,4 +1,4 @@
-"""Runs a round again in this process: without Spark, in a directory of its own, touching no sink and nothing of the job's.
+"""Run a round again in this process: without Spark, in a directory of its own, touching no sink and nothing of the job.
 
 What stands above the failed subtask is computed again, level by level. Functions are called, never inlined, so that the user's own
 frames are there to be looked at. At the first failure ``stopped`` is called, with everything alive.
@@ -48,14 +48,14 @@ Stopped = Callable[[Failure], None]
 
 
 def replay(failed: FailedRound, directory: str, stopped: Stopped) -> bool:
-    """Whether it has failed again. ``directory``: empty, for what the round writes."""
+    """Run the round again, and return whether it failed again. ``directory``: an empty one, for files that the round writes."""
     gone = failed.missing_files()
     if gone:
         raise SnapshotError(
-            "A round is run again from the state files it began with.",
+            "State files of the failed round are missing, so it cannot be run again.",
             where=failed.root,
-            found=f"these are gone: {', '.join(gone)}",
-            cure="the job has gone on since: debug it when it has failed for good, or give a checkpoint with --program FILE",
+            found=f"missing: {', '.join(gone)}",
+            cure="debug the job after it has failed for good (it has continued since); or give a checkpoint with --program FILE",
         )
     sys.path.extend(path for path in failed.modules if path not in sys.path)
     rounds = LocalRounds(failed.spec, directory, stopped)
@@ -74,7 +74,7 @@ def moved(plan: RoundPlan, there: Callable[[StateFile], StateFile]) -> RoundPlan
 
 
 class LocalRounds:
-    """Levels in one process, one subtask after the other. ``failed``: it has come to a failure, and ``stopped`` was told."""
+    """Runs levels in one process, one subtask after the other. ``failed``: a subtask has failed, and ``stopped`` was called."""
 
     def __init__(self, spec: JobSpec, directory: str, stopped: Stopped) -> None:
         own = {"root": directory, "local_root": f"{directory}/local", "spool": None, "inline": False, "replays": True}
@@ -83,7 +83,7 @@ class LocalRounds:
         self._stopped, self.failed = stopped, False
 
     def run(self, plan: RoundPlan, until: tuple[int, int] | None = None) -> list[UserValue]:
-        """Up to the subtask ``until``, or all. What comes out behind the last level: pickled acks."""
+        """Run up to the subtask ``until``, or all. Return the output of the last level: pickled acks."""
         widths = self._spec.widths
         incoming: list[list[Row]] = [[] for _ in range(widths[0])]
         for level in range(len(widths)):
@@ -113,7 +113,7 @@ class LocalRounds:
 
 
 class _WatchedJob(Job):
-    """Its subtasks tell of a failure where it happens."""
+    """A job whose subtasks report a failure where it happens."""
 
     def __init__(self, spec: JobSpec, on_failure: Callable[[Subtask, Exception], None]) -> None:
         super().__init__(spec)
@@ -129,7 +129,7 @@ class _WatchedJob(Job):
 
 
 def look_at(subtask: Subtask, error: Exception) -> Failure:
-    """What is known where a subtask has failed, while it stands there."""
+    """Describe the failure of a subtask, while the subtask is still at the failing record."""
     raised: BaseException = error
     while isinstance(raised, UserCodeError) and raised.__cause__ is not None:
         raised = raised.__cause__
@@ -159,7 +159,7 @@ def _operator(subtask: Subtask, where: str) -> StreamOperator:
 
 
 def _record(error: BaseException) -> list[UserValue]:
-    """The record that the innermost loop was at; none, if user code was not called for a record."""
+    """Return the current record of the innermost loop; an empty list if user code was not called for a record."""
     found: list[UserValue] = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         caller = frame.f_back
@@ -176,7 +176,7 @@ def _state(operator: StreamOperator) -> dict[str, UserValue]:
 
 
 def _read(state: UserValue) -> UserValue:
-    """Of the current key, as the user's function would get it."""
+    """Read the state of the current key, as the user's function would get it."""
     for method in ("value", "items", "get"):
         read = getattr(state, method, None)
         if read is not None:
@@ -184,11 +184,11 @@ def _read(state: UserValue) -> UserValue:
                 return dict(read()) if method == "items" else read()
             except Exception as error:
                 return f"<cannot be read: {type(error).__name__}: {error}>"
-    return "<not kept by key>"
+    return "<not keyed>"
 
 
 def user_frame(tb: TracebackType | None) -> TracebackType | None:
-    """Where the user's own code stands in a traceback, innermost."""
+    """Return the innermost frame of the user's own code in a traceback."""
     found = None
     while tb is not None:
         if is_the_users(tb.tb_frame.f_code.co_filename):

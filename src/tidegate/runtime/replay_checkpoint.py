@@ -1,4 +1,4 @@
-"""Runs the rounds behind a checkpoint in this process, to see where user code fails: nothing of the job's is changed."""
+"""Run the rounds after a checkpoint in this process, to see where user code fails: nothing of the job is changed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class End(Enum):
 
     FAILED = "user code failed"
     FINISHED = "all sources have ended"
-    IDLE = "the sources have nothing more to read now"
-    ENOUGH = "that was as many rounds as were asked for"
+    IDLE = "the sources have no more records now"
+    ENOUGH = "the requested number of rounds has run"
     DECLINED = "a snapshot could not be taken"
 
 
@@ -43,7 +43,7 @@ class Behind:
 
 
 def replay_behind(program: Program, path: str, directory: str, stopped: Stopped, most: int) -> Behind:
-    """At most so many rounds. Their cuts are not those of the job: what a round reads depends on what there was to read."""
+    """Run at most ``most`` rounds. They differ from the job's rounds: what a round reads depends on what is available."""
     settings, clock = JobSettings.of(program.configuration), SystemClock()
     job = Submission(
         program=program,
@@ -94,9 +94,9 @@ def _refuse_once_only(graph: JobGraph) -> None:
     for operator in sources_of(graph):
         if not operator.spec.source.can_replay:
             raise SnapshotError(
-                "What is behind a checkpoint can be run again if all sources can be read again.",
+                "The rounds after the checkpoint cannot be run again: a source cannot be read again.",
                 where=f"source '{operator.name}'",
-                found="what it has given once it does not give again",
+                found="it does not give its records a second time",
             )
 
 

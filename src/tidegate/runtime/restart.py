@@ -30,7 +30,7 @@ class RestartStrategy(ABC):
     tolerates = 0
 
     def next_delay_ms(self, failure: BaseException, now_ms: float) -> int | None:
-        """How long to wait before the restart; None: do not restart, the job has failed.
+        """Return how long to wait before the restart; None: do not restart, the job has failed.
 
         An error that says a restart cannot help is not restarted, whatever the strategy.
         """
@@ -43,7 +43,7 @@ class RestartStrategy(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """For logs and for the message of a job that failed for good."""
+        """Describe the strategy, for logs and for the error of a job that has failed for good."""
 
 
 class NoRestart(RestartStrategy):
@@ -55,7 +55,7 @@ class NoRestart(RestartStrategy):
 
 
 class FixedDelayRestart(RestartStrategy):
-    """A number of restarts in all, the same delay before each."""
+    """Allows a total number of restarts, with the same delay before each."""
 
     def __init__(
         self, attempts: int = options.FIXED_ATTEMPTS.default, delay_ms: int = options.FIXED_DELAY.default
@@ -76,7 +76,7 @@ class FixedDelayRestart(RestartStrategy):
 
 
 class ExponentialDelayRestart(RestartStrategy):
-    """The delay grows with every failure, with a random share, and begins anew after a time without one."""
+    """The delay grows with every failure, with a random share, and is reset after a time without failures."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class ExponentialDelayRestart(RestartStrategy):
 
 
 class FailureRateRestart(RestartStrategy):
-    """So many failures within an interval are tolerated, the next one is not."""
+    """Tolerates a number of failures within an interval; the next failure is final."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ def is_outage(failure: Exception) -> bool:
 
 
 def from_configuration(configuration: Mapping[str, Any], checkpointing_enabled: bool) -> RestartStrategy:
-    """From Flink's keys with typed values (times as milliseconds).
+    """Make the strategy from Flink's keys with typed values (times as milliseconds).
 
     Without ``restart-strategy.type``: exponential delay when checkpoints make a restart worth it, else none.
     """
@@ -250,7 +250,7 @@ def from_configuration(configuration: Mapping[str, Any], checkpointing_enabled: 
         return NoRestart()
     if kind not in _OPTIONS:
         raise ConfigurationError(
-            "restart-strategy.type must be a strategy that exists.",
+            "restart-strategy.type is not a known strategy.",
             found=repr(name),
             cure="use one of none, fixed-delay, exponential-delay, failure-rate",
         )

@@ -105,7 +105,7 @@ class Restoring:
                 try:
                     self._tidy_up(claimed.lease, recovery)
                 except Exception as error:  # the job has finished all the same
-                    log.warning("job %s: could not tidy up behind the finished job: %s", self._job.job_id, error)
+                    log.warning("job %s: could not clean up after the finished job: %s", self._job.job_id, error)
                 begun: Checked | FinishedBefore = FinishedBefore(claimed, recovery.lineage.savepoint)
             else:
                 begun = self._check(claimed, recovery, first)
@@ -150,7 +150,7 @@ class Restoring:
         located.check_signature(key, accept_unsigned=located.metadata == self._accepted)
         if located.metadata.is_unaligned and not settings.allow_pickle:
             raise RestoreError(
-                f"Records in flight are pickled, and pickles are refused ({ALLOW_PICKLE.key}).",
+                f"The checkpoint has pickled records in flight, and pickles are refused ({ALLOW_PICKLE.key}).",
                 where=located.address,
                 found=f"{located.metadata.in_flight_records} records in flight",
                 cure="restore a savepoint or an aligned checkpoint",
@@ -164,7 +164,8 @@ class Restoring:
             )
 
     def _refuse_beside_own(self, lineage: Lineage, path: str) -> None:
-        """But for the path it has begun with, and goes on from; and for the savepoint it was about to end with."""
+        """Refuse a snapshot from elsewhere if the job has checkpoints of its own. Two paths are allowed: the path that the lineage
+        began with, and the savepoint that the job was about to end with."""
         if lineage.latest is None or lineage.origin == origin_of(path):
             return
         latest = locate_own(self._job.files, lineage.latest)
@@ -172,10 +173,10 @@ class Restoring:
         if ending is not None and ending.address == origin_of(path):
             return
         raise RestoreError(
-            "A job that has checkpoints of its own goes on from them: from elsewhere it would write its output again",
+            "The job has checkpoints of its own: started from another snapshot, it would write its output again",
             where=f"job {self._job.job_id}, {self._job.files.root}",
-            found=f"its latest checkpoint is {latest.address}, and it is to start from {path}",
-            cure="leave the path out to go on; give another tidegate.job-id to start from there; to go back on purpose, "
+            found=f"its latest checkpoint is {latest.address}, and it was started from {path}",
+            cure="remove the path to continue; set another tidegate.job-id to start from there; to go back on purpose, "
             "move the job's directory away",
         )
 
@@ -204,7 +205,7 @@ class Restoring:
     def _new_planner(
         self, lease: Lease, graph: JobGraph, positions: Mapping[int, object], refused: list[Misfit]
     ) -> SourcePlanner:
-        """``refused``: sources that cannot go on from their positions are added here."""
+        """Make the planner. ``refused``: sources that cannot continue from their positions are added here."""
         settings = self._job.settings
 
         def place(operator: Operator) -> SourceContext:
@@ -222,7 +223,7 @@ class Restoring:
         )
 
     def take_over(self, checked: Checked) -> Restored:
-        """The attempt begins to act. If this fails ``checked`` still holds what it held."""
+        """Record the restore, and begin to act. If this fails, ``checked`` still holds its resources."""
         with contextlib.ExitStack() as undo:
             restored = self._restore(checked, undo)
             undo.pop_all()
@@ -255,8 +256,8 @@ class Restoring:
         )
 
     def _last_savepoint(self, recovery: Recovery) -> NewSavepoint | None:
-        """The job was told to end with one, and the checkpoint that decided it is restored: the savepoint is made, if it is not
-        there (``savepoints.py``). Whatever was copied for it is copied again."""
+        """Make the job's last savepoint, if the restored checkpoint decided it and it is missing (``savepoints.py``). All
+        its files are copied again."""
         if recovery.ending is None or recovery.located is None:
             return None
         savepoint = NewSavepoint.of(recovery.ending, self._job.files, recovery.located.metadata)
@@ -269,20 +270,20 @@ class Restoring:
 
     @staticmethod
     def _clear_unfinished(lease: Lease, recovery: Recovery) -> None:
-        """Savepoints that the attempt before had under way: nobody was told of them."""
+        """Delete incomplete savepoints of the previous attempt: nobody got their addresses."""
         for address in recovery.lineage.writing:
             discard_unfinished(address)
             lease.savepoint_over(address)
 
     @staticmethod
     def _settle(committers: SinkCommitters, progress: Progress) -> Progress:
-        """Behind the recorded decision: finish step 8 of the restored checkpoint, abort what lies beyond it."""
+        """Finish step 8 of the restored checkpoint, and abort all later output. Call it after the decision is recorded."""
         committers.commit(progress.committables, recovering=True)
         committers.abort_lingering(progress.committables, progress.writer_states())
         return progress.without_pending(progress.committables)
 
     def _tidy_up(self, lease: Lease, recovery: Recovery) -> None:
-        """The job finished in an earlier run, which was killed on its way out, or whose late tasks have left something."""
+        """Clean up after a job that finished in an earlier run, which was killed while it ended, or whose late tasks left files."""
         recovery.record_finished(lease)
         committers = self._new_committers(self._job.graph({}), lease)
         try:
@@ -317,7 +318,7 @@ class Restoring:
         self, lease: Lease, completed: CompletedCheckpoints, committers: SinkCommitters, graph: JobGraph
     ) -> Checkpoints | NoCheckpoints:
         job, settings, policy = self._job, self._job.settings, self._job.settings.checkpoints
-        refusal = "a job in batch mode is one round, and takes none" if settings.batch_mode else None
+        refusal = "a job in batch mode is one round, and takes no savepoints" if settings.batch_mode else None
         place = SavepointPlace(
             job.job_id, job.program.name, settings.savepoint_dir, refusal, group=settings.group_access
         )
@@ -340,7 +341,7 @@ class Read(NamedTuple):
 
 
 def read_restored(job: Submission, located: Located | None) -> Read:
-    """By reading only."""
+    """Read the state to restore. Writes nothing."""
     if located is None:
         graph = job.graph({})
         return Read(graph, Progress(graph), {})
@@ -371,13 +372,13 @@ def _refused(operator: Operator, error: RestoreError) -> Misfit:
 
 def _begins_beside_output(job: Submission, recovery: Recovery) -> RestoreError:
     savepoint = recovery.lineage.savepoint
-    go_on = f"to go on, start from its savepoint {savepoint}; or " if savepoint else ""
+    go_on = f"to continue, start from its savepoint {savepoint}; or " if savepoint else ""
     return RestoreError(
-        "A job does not begin anew beside its own committed output without being told to: all of it would be written twice",
+        "The job would start with empty state, but has committed output: all of that output would be duplicated",
         where=f"job {job.job_id}, {job.files.root}",
         found=f"it was cancelled after checkpoint {recovery.committed} was committed, and its checkpoints were deleted",
-        cure=f"{go_on}remove the output, or accept it twice, and set tidegate.start-anew=true; or use another tidegate.job-id. "
-        "execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION keeps checkpoints next time",
+        cure=f"{go_on}remove the output, or accept duplicates, and set tidegate.start-anew=true; or set another tidegate.job-id. "
+        "Next time set execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION to retain checkpoints",
     )
 
 

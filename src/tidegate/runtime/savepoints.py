@@ -1,21 +1,21 @@
-"""The savepoints of an attempt, as the job's thread sees them: who has asked, which round carries one, what was answered.
+"""The savepoints of an attempt, as the job's thread sees them: the commands, the rounds that carry savepoints, the answers.
 
-One savepoint is under way at a time, others wait for their turn, so that checkpoints come between them. A savepoint that fails
-counts for nothing: neither against the tolerable failures nor in what the job does next.
+One savepoint is under way at a time, others wait for their turn, so that checkpoints come between them. A failed savepoint does not
+count against the tolerable failures, and does not change what the job does next.
 
 **The end of a job with a savepoint.** The last round reads nothing (or is the end of input) and carries the last checkpoint. In the
 checkpoint lane, in this order: *copy the state files -> publish the checkpoint (7) -> publish the savepoint -> commit (8) -> settle
 the savepoint -> end the job -> answer*. Why this order:
 
-- Files first: what can go wrong (no space, no permission) goes wrong before anything has happened, and the job continues.
-- The checkpoint decides (``Ending`` is a part of it). A crash before it restores the checkpoint before: the job continues as if
-  nobody had asked, and what there is of the savepoint is deleted. A crash after it, at any point, restores this checkpoint, and
-  the new attempt does the rest of the end (``restoring.py``) instead of running: the savepoint is there, its output is committed
-  once, the job ends, and its record says with which savepoint.
-- The savepoint comes before the commit, since a job without checkpoints has no other record of what is to be committed: who
-  restores the savepoint there commits it.
-- Commit before the end, so a stopped job leaves nothing that only a restore would make visible. A job that is cancelled with a
-  savepoint commits too: otherwise its pending output would be aborted, and the savepoint that names it be of no use.
+- Files first: likely failures (no space, no permission) come before anything else has happened, and the job continues.
+- The checkpoint decides (``Ending`` is a part of it). A crash before its publication restores the previous checkpoint: the job
+  continues as without the command, and the incomplete savepoint is deleted. A crash after it, at any point, restores this
+  checkpoint, and the new attempt does the rest of the end (``restoring.py``) instead of running: the savepoint is complete, its
+  output is committed once, the job ends, and its record names the savepoint.
+- The savepoint comes before the commit, since a job without checkpoints has no other record of the output to commit: a restore of
+  the savepoint commits it.
+- Commit before the end, so a stopped job leaves no output that only a restore would make visible. A job that is cancelled with a
+  savepoint commits too: otherwise its pending output would be aborted, and the savepoint that names this output would be useless.
 """
 
 from __future__ import annotations
@@ -60,24 +60,24 @@ class Around:
 
 
 class Savepoints:
-    """What a job with checkpoints and one without have in common. Belongs to an attempt and is its thread's. Every command that
-    comes here is answered when the attempt has ended, or handed back (``close``)."""
+    """The common part of a job with checkpoints and a job without. It belongs to an attempt and to the job's thread. Every command
+    is answered before the attempt has ended, or returned (``close``)."""
 
     def __init__(self, steps: Steps, around: Around) -> None:
         self.steps = steps
         self._place, self._graph, self._lease = around.place, around.graph, around.lease
         self._recorder, self._clock, self._stop = around.recorder, around.clock, around.stop
         self._all: dict[int, Checkpoint] = {}
-        """All checkpoints and savepoints of the attempt by id, until they are over and functions have heard of them."""
+        """All checkpoints and savepoints of the attempt by id, until they have ended and functions were notified."""
         self._waiting: deque[Target] = deque()
 
     @property
     def closed(self) -> bool:
-        """A source has ended, and the job was told to take no checkpoints from then on."""
+        """Whether a source has ended, and the job is configured to take no checkpoints from then on."""
         return False
 
     def paths(self) -> set[str]:
-        """State files of checkpoints and savepoints under way."""
+        """Return the state files of checkpoints and savepoints under way."""
         return {path for checkpoint in self._all.values() for path in checkpoint.paths()}
 
     @property
@@ -88,8 +88,8 @@ class Savepoints:
     # -- asked -----------------------------------------------------------------------------------------------------------
 
     def ask_for_savepoint(self, command: SavepointCommand, last: Target | None) -> Target | None:
-        """Refuse the command, with an answer, or note it. ``last``: the job ends already, with this one. Gives the target of a
-        savepoint that the job ends with: nothing more may be read."""
+        """Refuse the command, with an answer, or note it. ``last``: the job already ends with this target. Return the target of
+        a savepoint that the job ends with: nothing more may be read."""
         try:
             self._refuse_if_impossible(command, last)
             address = self._place.new_address(command.target, self._lease.files)
@@ -105,24 +105,24 @@ class Savepoints:
 
     def _refuse_if_impossible(self, command: SavepointCommand, last: Target | None) -> None:
         if self.closed:
-            raise _refused(CLOSED, "set it to true")
+            raise _refused(CLOSED, "set the key to true")
         if self._place.refusal is not None:
-            raise _refused(self._place.refusal, "run it in streaming mode")
+            raise _refused(self._place.refusal, "run the job in streaming mode")
         if last is not None:
             raise _refused(
-                f"the job ends already, with the savepoint {last.address}", "take that one, when it is there"
+                f"the job is already ending with the savepoint {last.address}", "use that savepoint when it is complete"
             )
         fixed = [o.label for o in sources_of(self._graph) if not o.spec.source.can_stop]
         if fixed and isinstance(command, StopWithSavepoint):
             raise RefusedError(
-                "A job stops only if all its sources can.",
+                "The job cannot stop: some of its sources cannot stop.",
                 where=f"job {self._place.job_id}",
-                found=f"what {', '.join(fixed)} has taken and not handed over would be lost",
-                cure="cancel the job, with a savepoint if its state is to be kept",
+                found=f"records that {', '.join(fixed)} has received but not handed over would be lost",
+                cure="cancel the job; add a savepoint to keep its state",
             )
 
     def _make_room(self, address: str) -> None:
-        """A directory that cannot be written is found out now, before anything has changed."""
+        """Make the directory now, so that a directory that cannot be written is found before anything has changed."""
         self._lease.savepoint_begins(address)
         try:
             Files(address, PURPOSE).protect(group=self._place.group)
@@ -131,21 +131,21 @@ class Savepoints:
             raise
 
     def refuse_waiting_savepoints(self, why: str) -> None:
-        """Those that wait for a round will not get one."""
+        """Refuse the savepoints that wait for a round: they will not get one."""
         while self._waiting:
             self.give_up_target(self._waiting.popleft(), why)
 
     # -- the round that carries one --------------------------------------------------------------------------------------
 
     def begin_savepoint(self, target: Target | None = None) -> Checkpoint | None:
-        """Step 1, for the round that begins: the next one that waits, or the last one of a job without checkpoints. None: storage
-        gave no id, and who asked is told."""
+        """Do step 1 for the round that begins: the next waiting savepoint, or the last one of a job without checkpoints. None:
+        storage gave no id, and the command gets an error."""
         target = target or self._waiting.popleft()
         now_ms, now = self._clock.now_ms(), self._clock.monotonic() * 1000
         try:
             taken = self._take_id()
         except StorageError as error:
-            self.give_up_target(target, f"checkpoint storage gave no id for it: {error}")
+            self.give_up_target(target, f"checkpoint storage failed, so it has no id: {error}")
             return None
         begun = Checkpoint(taken, self._lease.token, now_ms, now, FOREVER, kind=SAVEPOINT, target=target)
         self._all[taken] = begun
@@ -153,7 +153,7 @@ class Savepoints:
         return begun
 
     def _take_id(self) -> int:
-        """Checkpoints and savepoints count together."""
+        """Take the next id. Checkpoints and savepoints share one sequence."""
         return self._lease.take_id()
 
     def _cut(
@@ -166,7 +166,7 @@ class Savepoints:
         finished: bool = False,
         confirmed: Mapping[int, int] = MappingProxyType({}),
     ) -> Cut:
-        """Fix what a checkpoint or savepoint holds: what comes later is not part of it."""
+        """Fix the content of a checkpoint or savepoint: nothing later is part of it."""
         ending, is_checkpoint = checkpoint.ending, checkpoint.kind == CHECKPOINT
         metadata = CheckpointMetadata(
             checkpoint_id=checkpoint.checkpoint_id,
@@ -200,7 +200,7 @@ class Savepoints:
     # -- the lane has answered -------------------------------------------------------------------------------------------
 
     def copied(self, checkpoint: Checkpoint, copied: Copied) -> None:
-        """Another file of a savepoint is there."""
+        """Record the progress: another file of a savepoint is copied."""
         checkpoint.copied = copied
         self._recorder.checkpoint(checkpoint)
 
@@ -214,7 +214,7 @@ class Savepoints:
         checkpoint.target.asked.succeed(checkpoint.target.address)
 
     def _savepoint_failed(self, checkpoint: Checkpoint, stage: Failed) -> None:
-        """A savepoint whose files could not be copied: nothing is left of it."""
+        """Handle a savepoint whose files could not be copied: nothing is left of it."""
         assert checkpoint.target is not None
         log.warning("savepoint %d could not be taken: %s", checkpoint.checkpoint_id, stage.message)
         checkpoint.reach(stage, self._clock.now_ms())
@@ -229,7 +229,7 @@ class Savepoints:
         self._forget(checkpoint)
 
     def ends(self, checkpoint: Checkpoint) -> None:
-        """The savepoint a job ends with is published and all its output is committed."""
+        """Record the savepoint that the job ends with: it is published, and all its output is committed."""
         assert checkpoint.target is not None
         self._lease.savepoint_over(checkpoint.target.address)
         self._lease.ends_with(checkpoint.target.address)
@@ -237,7 +237,7 @@ class Savepoints:
     # -- given up --------------------------------------------------------------------------------------------------------
 
     def give_up_savepoint(self, checkpoint: Checkpoint, why: str) -> None:
-        """The round that carried it, or the lane, has failed. A last checkpoint has its own end in the history."""
+        """Abort a savepoint whose round or lane has failed. A last checkpoint has its own entry in the history."""
         if checkpoint.kind == SAVEPOINT and checkpoint.is_pending:
             checkpoint.reach(Failed(Reason.SAVEPOINT_FAILED, why), self._clock.now_ms())
             checkpoint.message = why
@@ -260,11 +260,11 @@ class Savepoints:
         target.asked.fail(self._not_taken(why))
 
     def _not_taken(self, why: str) -> TidegateError:
-        """Whoever waits for a savepoint while somebody else ends the job is told that the job was ended."""
+        """Return the error for the answer. If another command ended the job meanwhile, the error says so."""
         if self._stop.asked.is_set():
-            return self._stop.error().having(found="its savepoint was not complete, and is discarded")
-        cure = "see the job's log, and ask again"
-        return CheckpointError("A savepoint that was asked for could not be taken.", found=why, cure=cure)
+            return self._stop.error().having(found="its savepoint was incomplete and is discarded")
+        cure = "read the job's log, and retry the command"
+        return CheckpointError("The requested savepoint could not be taken.", found=why, cure=cure)
 
     def _forget(self, checkpoint: Checkpoint) -> None:
         self._all.pop(checkpoint.checkpoint_id, None)
@@ -272,11 +272,11 @@ class Savepoints:
     # -- looked at -------------------------------------------------------------------------------------------------------
 
     def under_way(self) -> Iterator[Checkpoint]:
-        """Those that are not over, oldest first."""
+        """Yield the checkpoints and savepoints that have not ended, oldest first."""
         return (checkpoint for checkpoint in self._all.values() if not checkpoint.is_over)
 
     def validate(self, carried: Checkpoint | None) -> None:
-        """Check what must hold between two events. ``carried``: what the running round carries."""
+        """Check the invariants between two events. ``carried``: the checkpoint or savepoint of the running round."""
         self.steps.validate()
         ids = list(self._all)
         assert ids == sorted(ids) and all(ids), f"ids grow: {ids}"
@@ -288,4 +288,4 @@ class Savepoints:
 
 
 def _refused(why: str, cure: str) -> RefusedError:
-    return RefusedError("A savepoint that was asked for could not be taken.", found=why, cure=cure)
+    return RefusedError("The requested savepoint could not be taken.", found=why, cure=cure)

@@ -1,4 +1,4 @@
-"""What a job's configuration says to the job master, decided once. Defaults stand in ``common/options.py`` only."""
+"""The settings of a job for the job master, read once from its configuration. Only ``common/options.py`` has defaults."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class JobSettings:
 
     @property
     def retained(self) -> int:
-        """So many checkpoints are kept."""
+        """How many checkpoints are retained."""
         return self.checkpoints.retained if self.checkpoints is not None else 1
 
     @staticmethod
     def of(configuration: Mapping[str, Any]) -> JobSettings:
-        """From typed values (durations as milliseconds)."""
+        """Read the settings from typed values (durations as milliseconds)."""
 
         def get(option: Option) -> Any:
             value = configuration.get(option.key)
@@ -96,13 +96,13 @@ class JobSettings:
         ports, local_dirs = get(options.METRICS_PORT), _local_dirs(get)
         if policy is not None and get(options.JOB_ID) is not None and not get(options.CHECKPOINT_DIR):
             raise ConfigurationError(
-                "A job with a fixed id is found again by its directory",
-                found=f"tidegate.job-id={get(options.JOB_ID)}, and no execution.checkpointing.dir: every start would begin anew",
-                cure="set execution.checkpointing.dir, or leave tidegate.job-id out",
+                "A job with a fixed id has no directory in which its next start could find its checkpoints",
+                found=f"tidegate.job-id={get(options.JOB_ID)}, and no execution.checkpointing.dir",
+                cure="set execution.checkpointing.dir, or remove tidegate.job-id",
             )
         if policy is not None and policy.unaligned and not get(options.ALLOW_PICKLE):
             raise ConfigurationError(
-                "Unaligned checkpoints hold records in flight, which are pickled",
+                "Unaligned checkpoints need pickles for records in flight, and pickles are not allowed",
                 found=f"execution.checkpointing.unaligned.enabled with {options.ALLOW_PICKLE.key}=false",
                 cure="use aligned checkpoints, or allow pickles",
             )
@@ -172,7 +172,7 @@ def _round_target(target_ms: int, policy: CheckpointPolicy | None) -> int:
 
 
 def _poll(timeout_ms: int | None) -> int:
-    """Never less often than the default says: a longer timeout is for buffers, which rounds do not have."""
+    """Return the poll interval, never longer than the default: a longer timeout is for buffers, which rounds do not have."""
     most: int = options.BUFFER_TIMEOUT.default
     return most if timeout_ms is None or timeout_ms < 0 else min(most, max(1, timeout_ms))
 

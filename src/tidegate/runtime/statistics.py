@@ -1,4 +1,4 @@
-"""What a round did, for listeners, faces and the benchmark."""
+"""The statistics of a round, for listeners, faces and the benchmark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RoundStatistics:
     records_out: int
     """Records that crossed an edge."""
     commit_seconds: float
-    """How long the checkpoint lane has stored, committed and cleaned up since the round before: beside rounds, not between them."""
+    """How long the checkpoint lane has stored, committed and cleaned up since the previous round: in parallel to rounds."""
     rebuilds: int = 0
     """Local stores that were built from all their files: subtasks that came to a host that did not know them."""
 
@@ -65,7 +65,7 @@ def busy_seconds(acks: list[Ack], graph: JobGraph) -> float:
 
 
 def tell(listeners: list[Listener], statistics: RoundStatistics) -> None:
-    """A listener looks on: what it cannot cope with is no failure of the job."""
+    """Call the listeners. An error of a listener is logged, and is no failure of the job."""
     for listener in list(listeners):
         try:
             listener(statistics)

@@ -38,7 +38,7 @@ round r+1 runs on the state that r has left, though n is not stored yet.
 - *Savepoints* have a lane of their own, since copying takes as long as the state is large: checkpoints, and with them all output,
   would wait for it. A savepoint belongs to nobody's lineage, so an attempt that has lost its lease does little harm with one. But
   the next attempt deletes what it finds unfinished. So the lease is looked at after the publication too: a savepoint that may have
-  lost files is withdrawn, before anybody was told of it.
+  lost files is withdrawn, before anybody gets its address.
 - *The end of an attempt*, whatever the reason, waits until the lanes are at rest: what has begun finishes (a stored checkpoint is
   committed, of a savepoint the files that are being copied), what has not begun is dropped. Only then the lease is given up and the
   next attempt restores.
@@ -92,7 +92,7 @@ class Reached(Event):
 
 @dataclass(frozen=True)
 class SavepointCopied(Event):
-    """Another file of a savepoint is there. Only who looks on is interested."""
+    """Another file of a savepoint is copied. Only faces use this event."""
 
     checkpoint: Checkpoint
     copied: Copied
@@ -100,22 +100,22 @@ class SavepointCopied(Event):
 
 @dataclass(frozen=True)
 class Published:
-    """What a round prepared for sinks that do not wait for checkpoints is out."""
+    """The output of a round for sinks that do not wait for checkpoints is published."""
 
 
 @dataclass(frozen=True)
 class Discarded:
-    """What a discarded round prepared is aborted."""
+    """The prepared output of a discarded round is aborted."""
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What tasks of an accepted round left when they were tried the first time is aborted."""
+    """The remains of failed tries of tasks of an accepted round are aborted."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What is known of failed checkpoints is in the history."""
+    """Failed checkpoints are written to the history."""
 
 
 class Steps:
@@ -132,13 +132,13 @@ class Steps:
         """Checkpoints that wait for publications, each with how many of them were submitted before it was cut."""
         self._unpublished: deque[Committables] = deque()
         self._submitted = self._discards = 0
-        """Publications that ever were; discards and sweeps that are outstanding."""
+        """The number of publications so far; the number of outstanding discards and sweeps."""
 
     # -- the job's thread ------------------------------------------------------------------------------------------------
 
     @property
     def at_rest(self) -> bool:
-        """Nothing is stored, committed or aborted, and nothing waits for that."""
+        """Whether nothing is being stored, committed or aborted, and nothing waits for that."""
         return self.checkpoints.at_rest and self.outputs.at_rest and not self._held
 
     @property
@@ -182,11 +182,11 @@ class Steps:
         self.savepoints.submit(self._copy(savepoint, cut))
 
     def end_with(self, savepoint: Checkpoint, cut: Cut) -> None:
-        """The end of a job without checkpoints. Ends as ``Reached`` ``Committed`` or ``Failed``."""
+        """End a job without checkpoints. Ends as ``Reached`` ``Committed`` or ``Failed``."""
         self.checkpoints.submit(self._end_with(savepoint, cut), may_drop=True)
 
     def ended(self, event: WorkEnded) -> None:
-        """Every end of work comes here before it is acted on."""
+        """Count the end of a piece of work, before its result is handled."""
         event.lane.ended(event)
         match event.result:
             case Published():
@@ -198,7 +198,7 @@ class Steps:
                 self._held.clear()
 
     def drop(self) -> None:
-        """The attempt ends: what has not begun does not begin."""
+        """Drop the work that has not begun: the attempt ends."""
         self.checkpoints.drop()
         self.outputs.drop()
         self._held.clear()
@@ -248,7 +248,7 @@ class Steps:
 
     def _give_up_if_dropping(self) -> None:
         if self.savepoints.is_dropping:
-            raise CheckpointError("The job ends, or restarts, before the savepoint is complete.")
+            raise CheckpointError("The job ended or restarted before the savepoint was complete.")
 
     def _end_with(self, checkpoint: Checkpoint, cut: Cut) -> Work:
         savepoint = cut.savepoint
@@ -356,7 +356,7 @@ class CheckpointSteps(Steps):
             self._history.store()
 
     def stop_if_fenced(self) -> None:
-        """If a newer attempt is there, what failed may be its tidying up, and there is no point in continuing."""
+        """Raise if a newer attempt exists: its clean-up may have caused the failure, and continuing is pointless."""
         with contextlib.suppress(StorageError):
             self._lease.check()
 

@@ -1,4 +1,4 @@
-"""What a face may show of a job: a frozen picture, made by the job's thread as things happen and read from any."""
+"""The view of a job for faces: frozen data, made by the job's thread and read from any thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidegate.runtime.metrics import JobMetrics, Key, MetricView
 from tidegate.runtime.statistics import RoundStatistics
 
 _ROUNDS, _CHECKPOINTS, _ATTEMPTS, _EXCEPTIONS, _NOTES = 100, 50, 50, 50, 1000
-"""So many of the latest are shown."""
+"""How many of the latest items are shown."""
 _RATE_OVER_MS = 5_000
 
 
@@ -48,13 +48,13 @@ class OperatorView:
     busy_seconds: float | None = None
     """How long the slowest subtask of the chain took in the latest round; for its first operator."""
     watermark: int | None = None
-    """Event time behind it, of the subtask that is behind; None: it has run no round."""
+    """Event time after the operator, of its slowest subtask; None: the operator has run no round."""
 
 
 @dataclass(frozen=True)
 class AttemptView:
-    """``restored``: the round it began behind, 0: from the start. ``checkpoint``: the address of what it restored. ``reason``: why
-    it ended, None for one that runs or has finished."""
+    """``restored``: the attempt began after this round, 0: from the start. ``checkpoint``: the address of the restored snapshot.
+    ``reason``: why the attempt ended, None if it runs or has finished."""
 
     number: int
     started_ms: int
@@ -110,7 +110,7 @@ class CheckpointView:
 
 @dataclass(frozen=True)
 class ExceptionView:
-    """A failure the job has met. ``kind``: the class of the error."""
+    """A failure of the job. ``kind``: the class of the error."""
 
     at_ms: int
     attempt: int
@@ -120,7 +120,7 @@ class ExceptionView:
 
 @dataclass(frozen=True)
 class Totals:
-    """Of this run, over all its attempts: what is read again after a failure counts again."""
+    """The totals of this run, over all its attempts: records that are read again after a failure count again."""
 
     rounds: int = 0
     records: int = 0
@@ -171,7 +171,7 @@ class JobView:
 
 @dataclass(frozen=True)
 class Note:
-    """One thing that has happened to a checkpoint, a savepoint or a round (``kind``, ``number``)."""
+    """One event of a checkpoint, a savepoint or a round (``kind``, ``number``)."""
 
     at_ms: int
     attempt: int
@@ -182,7 +182,7 @@ class Note:
 
 
 class JobRecorder:
-    """Makes the next view out of the last one. All but ``view`` and ``story`` is for the job's thread."""
+    """Makes the next view from the last one. Only ``view`` and ``story`` may be called from other threads than the job's."""
 
     def __init__(
         self,
@@ -213,11 +213,11 @@ class JobRecorder:
         self.graph(graph)
 
     def view(self, status: JobStatus) -> JobView:
-        """From any thread. ``status``: it may be changed from outside, so it is not kept here."""
+        """Return the view, from any thread. ``status``: other threads may change it, so it is not stored here."""
         return replace(self._view, status=status)
 
     def graph(self, graph: JobGraph) -> None:
-        """The program as it runs; a restore may have fixed the maximum parallelism of some operators."""
+        """Show the program as it runs. A restore may have fixed the maximum parallelism of some operators."""
         nodes = [(chain.id, node) for chain in graph.chains for node in chain.head.walk()]
         before: dict[int, list[int]] = {}
         for _, node in nodes:
@@ -248,7 +248,7 @@ class JobRecorder:
         self._view = replace(self._view, attempts=(*self._view.attempts, started)[-_ATTEMPTS:])
 
     def attempt_ended(self, error: BaseException | None) -> None:
-        """Also for a failure before any attempt has started, which is shown as an exception only."""
+        """Record the end of an attempt. A failure before the first attempt is shown as an exception only."""
         now, attempts = self._clock.now_ms(), list(self._view.attempts)
         if attempts and attempts[-1].ended_ms is None:
             reason = None if error is None else f"{type(error).__name__}: {error}"
@@ -269,7 +269,7 @@ class JobRecorder:
     # -- rounds ----------------------------------------------------------------------------------------------------------
 
     def round(self, statistics: RoundStatistics, acks: list[Ack]) -> None:
-        """An accepted round."""
+        """Record an accepted round."""
         received: dict[int, int] = {}
         sent: dict[int, int] = {}
         for ack in acks:
@@ -306,7 +306,7 @@ class JobRecorder:
     # -- checkpoints -----------------------------------------------------------------------------------------------------
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """A checkpoint or savepoint has changed. One whose trigger failed is counted, and not shown."""
+        """Record a change of a checkpoint or savepoint. A checkpoint whose trigger failed is counted, but not shown."""
         known = next((c for c in self._view.checkpoints if c.checkpoint_id == checkpoint.checkpoint_id), None)
         new = CheckpointView.of(checkpoint, self._attempt)
         if known is not None:
@@ -330,20 +330,20 @@ class JobRecorder:
     # -- stories ---------------------------------------------------------------------------------------------------------
 
     def note(self, kind: str, number: int, what: str, more: str = "") -> None:
-        """Remember what has happened to a checkpoint, a savepoint or a round. The same twice in a row is noted once."""
+        """Remember an event of a checkpoint, a savepoint or a round. The same event twice in a row is noted once."""
         with self._noting:
             if self._latest.get(kind) != (number, what, more):
                 self._latest[kind] = (number, what, more)
                 self._notes.append(Note(self._clock.now_ms(), self._attempt, kind, number, what, more))
 
     def story(self, kind: str, number: int) -> list[Note]:
-        """What has happened to one of them, oldest first, as far as it is remembered. From any thread."""
+        """Return the notes on one of them, oldest first, as far as remembered. May be called from any thread."""
         with self._noting:
             return [note for note in self._notes if (note.kind, note.number) == (kind, number)]
 
 
 def _given_up(checkpoint: CheckpointView) -> CheckpointView:
-    """At the end of an attempt: a checkpoint that was never stored, or whose round did not end."""
+    """Mark a checkpoint as failed at the end of an attempt: it was never stored, or its round did not end."""
     if checkpoint.status is not Outcome.IN_PROGRESS:
         return checkpoint
     return replace(checkpoint, status=Outcome.FAILED, message="the attempt has ended")

@@ -1,4 +1,4 @@
-"""A round that does not end: cut off from outside, in time for the rules of failed checkpoints."""
+"""Cancel a round that does not end, in time for the rules of failed checkpoints."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Watchdog:
         self._arm(_AGAIN_S)
 
     def end(self) -> bool:
-        """The round has ended; whether it was cut off. When this returns nothing is cancelled any more: a cancellation that came
-        late would hit the next round."""
+        """Stop watching, because the round has ended, and return whether it was cancelled. After this nothing is cancelled: a
+        late cancellation would hit the next round."""
         with self._lock:
             self._over = True
         if self._timer is not None:

@@ -164,7 +164,7 @@ def test_all_mismatches_are_reported_together() -> None:
     matched = match_operators(metadata, operators, where="/job/chk-1")
     assert [(misfit.uid_hash, misfit.found) for misfit in matched.misfits] == [
         ("wide", "operator 'wide' (uid wide) is stored with maximum parallelism 128 and now has 256"),
-        ("in", "operator 'in' (uid in) is stored as a source and is none now"),
+        ("in", "operator 'in' (uid in) is stored as a source and is no source now"),
         ("by", "operator 'by' (uid by) is stored with keys of type LONG and now has STRING"),
         ("gone", "operator 'gone' (uid gone-uid; states: total) is not in the program"),
         ("out", "operator 'out' (uid out; 2 outputs not yet committed) is not in the program"),
@@ -181,7 +181,7 @@ def test_the_report_has_the_order_of_the_program_and_every_cure_once() -> None:
     ]
     report = refusal("/job/chk-1", misfits, ["a", "b"])
     assert str(report) == (
-        "The program must fit the state it restores.\n"
+        "The program does not fit the state that it restores.\n"
         "  where: /job/chk-1\n"
         "  found: \n"
         "    - operator 'a' is stored with keys of type LONG and now has STRING\n"
@@ -189,10 +189,10 @@ def test_the_report_has_the_order_of_the_program_and_every_cure_once() -> None:
         "    - operator 'b': state 'x'\n"
         "    - operator 'gone' is not in the program\n"
         "  cure: \n"
-        "    - keys: declare the key type as it was; under another uid the operator begins empty\n"
-        "    - a state: declare the state as before, or give the changed state another name, which then begins empty\n"
-        "    - an operator that is not in the program: give it back, or the uid it had to the one in its place; or allow to "
-        "drop its state (run -n, execution.state-recovery.ignore-unclaimed-state: true)"
+        "    - keys: declare the previous key type; or give the operator another uid, and it starts empty\n"
+        "    - a state: declare the state as before, or give the changed state another name, which then starts empty\n"
+        "    - an operator that is not in the program: add the operator again; or give its uid to the operator that "
+        "replaces it; or drop its state (run -n, execution.state-recovery.ignore-unclaimed-state: true)"
     )
     assert refusal(None, misfits[:1]).cure == CURE_OF_REMOVED
 
@@ -202,7 +202,7 @@ def test_what_a_writer_has_open_is_not_lost_to_an_operator_that_is_no_sink() -> 
     state = OperatorState(uid_hash="out", name="out", parallelism=1, max_parallelism=1, subtasks=[open_file])
     matched = match_operators(metadata_of(state), [ProgramOperator("out", "out", 1, 1)], where="/job/chk-1")
     assert [misfit.found for misfit in matched.misfits] == [
-        "operator 'out' (uid out) is stored as a sink with output to commit and is none now"
+        "operator 'out' (uid out) is stored as a sink with output to commit and is no sink now"
     ]
     sink = ProgramOperator("out", "out", 1, 1, is_sink=True)
     assert match_operators(metadata_of(state), [sink], where="/job/chk-1").misfits == ()

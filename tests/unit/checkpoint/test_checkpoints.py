@@ -56,7 +56,7 @@ def test_policy_from_configuration() -> None:
         ("max-concurrent-checkpoints", 0, "max-concurrent-checkpoints must be at least 1"),
         ("tolerable-failed-checkpoints", -1, "tolerable-failed-checkpoints must be at least 0"),
         ("num-retained", 0, "num-retained must be at least 1"),
-        ("externalized-checkpoint-retention", "KEEP", "must be one of Flink's names"),
+        ("externalized-checkpoint-retention", "KEEP", "is not one of Flink's names"),
     ],
 )
 def test_policy_refuses(key: str, value: Any, message: str) -> None:

@@ -150,7 +150,7 @@ def test_nothing_is_deleted_while_the_outcome_is_unknown(
 ) -> None:
     completed.add(metadata(files, lease, "a"))
     fail("storage.publish.after-link", "storage.read", on="chk-2")
-    with pytest.raises(OutcomeUnknownError, match="must say whether"):
+    with pytest.raises(OutcomeUnknownError, match="not known whether"):
         completed.add(metadata(files, lease, "b"))
     faults.install(None)
     completed.subsume(in_use=[], released=["shared/b"])

@@ -157,7 +157,7 @@ def test_publish_reported_as_failed_and_arrived_late(new_files: NewFiles) -> Non
         round=3, operators=[attempt.operator()],
     )  # fmt: skip
     faults.install(_refuse_publish)
-    with pytest.raises(StorageError, match="complete when its metadata is stored"):
+    with pytest.raises(StorageError, match="metadata of a checkpoint could not be stored"):
         attempt.completed.add(metadata)
     faults.install(None)
     restarted = Attempt(files, sink, "restarted", checkpoints=0).run()

@@ -52,7 +52,7 @@ def test_a_second_driver_on_this_host_is_refused(files: Files, clock: ManualCloc
         acquire(files, clock, job_id="job")
     assert caught.value.where == files.root
     assert f"process {os.getpid()} on" in str(caught.value.found)
-    assert "since 5 s and is alive" in str(caught.value.found)
+    assert "has held it for 5 s and is alive" in str(caught.value.found)
     assert f"kill {os.getpid()}" in str(caught.value.cure)
     assert not isinstance(caught.value, FencedError)
     assert newest_token(files) == 1
@@ -63,7 +63,7 @@ def test_a_driver_of_another_host_is_believed_by_its_heartbeat(files: Files, clo
     clock.advance(25_000)
     lease.renew()
     clock.advance(29_000)
-    with pytest.raises(LeaseError, match="last sign of life 29 s ago"):
+    with pytest.raises(LeaseError, match="last heartbeat was 29 s ago"):
         take(files, clock, alive=None)
     clock.advance(1_000)
     assert take(files, clock, alive=None).token == 2
@@ -80,7 +80,7 @@ def test_the_directory_of_another_job_is_refused(files: Files, clock: ManualCloc
     take(files, clock).release()
     with pytest.raises(LeaseError) as caught:
         acquire(files, clock, job_id="other")
-    assert caught.value.found == "it is of job job, this is job other"
+    assert caught.value.found == "it belongs to job job, this is job other"
     assert "execution.state-recovery.path" in str(caught.value.cure)
 
 
@@ -107,7 +107,7 @@ def test_a_directory_deleted_and_made_again_fences_too(files: Files, clock: Manu
     old = take(files, clock)
     files.delete_tree("")
     assert take(files, clock).token == old.token
-    with pytest.raises(FencedError, match="own claim is gone or changed"):
+    with pytest.raises(FencedError, match="own claim is missing or changed"):
         old.renew()
 
 
@@ -250,7 +250,7 @@ def test_damaged_live_record_does_not_bring_ids_back(files: Files, clock: Manual
 def test_the_restore_decision_is_recorded_once(files: Files, clock: ManualClock) -> None:
     lease = take(files, clock)
     lease.record_restored(None, [], [])
-    with pytest.raises(InternalError, match="decides once"):
+    with pytest.raises(InternalError, match="a second time"):
         lease.record_restored(RestorePoint(1, 1), [], [])
 
 
@@ -315,6 +315,6 @@ def test_a_damaged_record_says_what_to_do_without_a_copy(files: Files, clock: Ma
         read_lineage(files)
     assert caught.value.where == files.location(path)
     assert caught.value.cure == (
-        "bring the file back from a copy. If there is none, and no driver of this job runs any more: start the program with "
-        "another tidegate.job-id and execution.state-recovery.path at the newest chk-<n> of this one"
+        "bring the file back from a copy. Without a copy, and if no driver of this job runs: start the program with another"
+        " tidegate.job-id, and set execution.state-recovery.path to the newest chk-<n> of this job"
     )

@@ -100,12 +100,12 @@ def test_newer_version() -> None:
     with pytest.raises(RestoreError) as caught:
         decode_metadata(WHERE, seal(MAGIC, 5, {"anything": 1}))
     assert caught.value.found == "tidegate-metadata version 5; this Tidegate reads 2, 3, 4"
-    assert "version that wrote it" in str(caught.value.cure)
+    assert "version that wrote the file" in str(caught.value.cure)
     assert not isinstance(caught.value, StorageError)
 
 
 def test_another_kind_of_file() -> None:
-    with pytest.raises(RestoreError, match="must be one that Tidegate wrote"):
+    with pytest.raises(RestoreError, match="was not written by Tidegate"):
         decode_metadata(WHERE, b"\x49\x60\x67\x2d something of Flink")
 
 
@@ -115,7 +115,7 @@ def test_missing_fields_are_damage() -> None:
 
 
 def test_references_into_another_directory_are_refused() -> None:
-    with pytest.raises(InternalError, match="files of its own directory only"):
+    with pytest.raises(InternalError, match="file outside its own directory"):
         encode_metadata(example(root="s3://elsewhere"))
 
 

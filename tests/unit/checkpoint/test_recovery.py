@@ -86,7 +86,7 @@ def test_missing_metadata_of_the_latest_is_never_passed_over(files: Files, sink:
 def test_damaged_metadata_of_the_latest_is_never_passed_over(files: Files, sink: ModelSink) -> None:
     Attempt(files, sink, "first", checkpoints=3).run()
     files.replace("chk-3/_metadata", files.read_bytes("chk-3/_metadata")[:-1])
-    with pytest.raises(CorruptFileError, match="latest completed checkpoint must be readable"):
+    with pytest.raises(CorruptFileError, match="latest completed checkpoint cannot be read"):
         decide(files, claim(files))
 
 
@@ -176,8 +176,8 @@ def test_locate_errors(tmp_path: Path, files: Files, sink: ModelSink) -> None:
     expected = {
         str(tmp_path / "nowhere"): "no such file or directory",
         str(tmp_path): "a directory of jobs: job",
-        files.location("chk-9"): "not completed: it has no _metadata",
-        files.location("shared"): "a savepoint that was not completed, or that was not copied whole",
+        files.location("chk-9"): "an incomplete checkpoint: it has no _metadata",
+        files.location("shared"): "an incomplete savepoint, or an incomplete copy of one",
         str(tmp_path / "empty"): "no checkpoint in it: it is empty",
         str(tmp_path / "some"): "no checkpoint in it: a, b, c, d, e and 1 more",
     }
@@ -198,12 +198,15 @@ def test_the_parent_of_checkpoints_is_none(files: Files, sink: ModelSink) -> Non
     with pytest.raises(RestoreError) as caught:
         locate_exactly(files.root)
     assert caught.value.found == "the directory of a job, with chk-2, chk-3"
-    assert caught.value.cure == f"give one of its checkpoints; its latest completed one is {files.location('chk-3')}"
+    assert (
+        caught.value.cure
+        == f"give one of its checkpoints; its latest completed checkpoint is {files.location('chk-3')}"
+    )
     for path in [path for path in files.list() if path.startswith("lease/")]:
         files.delete(path)
     with pytest.raises(RestoreError) as caught:
         locate_exactly(files.root)
-    assert caught.value.cure == "give one of them"
+    assert caught.value.cure == "give one of its checkpoints"
 
 
 def test_locate_of_a_job_without_checkpoint(files: Files) -> None:

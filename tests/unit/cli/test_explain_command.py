@@ -96,7 +96,7 @@ def test_a_job_that_does_not_keep_what_is_required_is_not_started(tmp_path: Path
     options = ["-Dexecution.target=simulated", "-Dexecution.checkpointing.interval=1s"]
     result = CliRunner().invoke(app, ["run", *options, "--require", "exactly-once", "job.py"])
     assert result.exit_code == ExitCode.BAD_PROGRAM, result.output
-    assert "The job must be exactly-once" in result.output
+    assert "The job is not exactly-once" in result.output
     assert "sink PrintSink at job.py:16 repeats output after a failure" in result.output
     result = CliRunner().invoke(app, ["run", *options, "--require", "at-least-once", "job.py"])
     assert result.exit_code == 0, result.output

@@ -164,8 +164,8 @@ def test_a_job_that_had_finished_says_so_once(tmp_path: Path) -> None:
     )
     seen = screen(on_terminal(tmp_path, FINISHED, *keys))
     assert seen[-1] == (
-        "job 'once' (once) has finished in an earlier run: there is nothing to do. To run it anew, give it another "
-        "tidegate.job-id"
+        "job 'once' (once) finished in an earlier run: there is nothing to do. To run it again from the start, give it "
+        "another tidegate.job-id"
     )
     assert seen[-2].startswith("job 'once' has finished: 1 record in ")
 

@@ -12,6 +12,7 @@ from tests.sources import At, Fail, Pause, ScriptedFailure, ScriptedSource
 from tidegate.base.errors import CommitError
 from tidegate.base.plain_data import find_other
 from tidegate.operators.contracts.sink import CommitterContext, Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.source import Boundedness, Source, SplitInterval
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
@@ -89,7 +90,8 @@ def test_a_script_pauses_and_says_until_when() -> None:
 
 def test_timestamps_of_a_script() -> None:
     source = ScriptedSource([At(7, "x")])
-    assert list(source.create_reader(0).read(SplitInterval("0", 0, 0, 1))) == [(["x"], [7])]
+    [batch] = map(Batch.of, source.create_reader(0).read(SplitInterval("0", 0, 0, 1)))
+    assert (batch.rows(), batch.time_list()) == (["x"], [7])
 
 
 def test_plain_data() -> None:

@@ -12,9 +12,11 @@ from tests.unit.control.drivers import Driver
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The registry, at a short path: a unix socket in it has 107 characters at most."""
+    place = tmp_path_factory.mktemp("h") / "home"
+    monkeypatch.setenv("TIDEGATE_HOME", str(place))
+    return place
 
 
 @pytest.fixture

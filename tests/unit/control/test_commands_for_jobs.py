@@ -112,10 +112,10 @@ def test_savepoints_and_going_on_from_them(driver: Start, tmp_path: Path) -> Non
     one = driver("saved").running()
     none = tidegate("savepoint", "saved")
     assert none.returncode == ExitCode.NO_TARGET, none.stderr
-    assert "NoTargetError: A savepoint needs a directory to be made in\n" in none.stderr
+    assert "NoTargetError: The savepoint has no target directory\n" in none.stderr
     inside = tidegate("savepoint", "saved", f"{one.directory}/checkpoints/saved/sp")
     assert inside.returncode == ExitCode.REFUSED
-    assert "outside of its job's own directory" in inside.stderr
+    assert "inside the job's own directory" in inside.stderr
     climbs = tidegate("savepoint", "saved", "s3://bucket/../x")
     assert climbs.returncode == ExitCode.REFUSED and "found: it has .. in it" in climbs.stderr
 
@@ -132,7 +132,7 @@ def test_savepoints_and_going_on_from_them(driver: Start, tmp_path: Path) -> Non
     again = driver("again", "-m", "tidegate.cli", "run", "-Dexecution.target=simulated", "-s", second).running()
     in_use = tidegate("savepoint", "--dispose", second)
     assert in_use.returncode == ExitCode.SNAPSHOT_IN_USE
-    assert "SnapshotInUseError: A savepoint that a job stands on is not disposed of.\n" in in_use.stderr
+    assert "SnapshotInUseError: A job still needs this savepoint.\n" in in_use.stderr
     assert (Path(second) / "_metadata").is_file()
     assert tidegate("checkpoint", "again").returncode == 0
     assert tidegate("savepoint", "--dispose", second).stdout == f"disposed of {second}\n"
@@ -160,7 +160,7 @@ def test_retained_checkpoints_of_a_cancelled_job_are_disposed_of(driver: Start) 
     kept = [checkpoint["kept"] for checkpoint in parsed("checkpoints", "left")["checkpoints"] if checkpoint["kept"]]
     assert len(kept) == 2 and list(directory.glob("shared/*"))
     latest = tidegate("savepoint", "--dispose", kept[1])
-    assert latest.returncode == ExitCode.SNAPSHOT_IN_USE and "dispose of the older ones first" in latest.stderr
+    assert latest.returncode == ExitCode.SNAPSHOT_IN_USE and "dispose of the older checkpoints first" in latest.stderr
     assert tidegate("savepoint", "--dispose", kept[0]).stdout == f"disposed of {kept[0]}\n"
     assert tidegate("state", kept[1]).returncode == 0  # its files are there
     assert parsed("savepoint", "--dispose", kept[1]) == {"disposed": kept[1]}
@@ -173,8 +173,8 @@ def test_a_source_that_cannot_stop_and_two_commands_at_once(driver: Start, tmp_p
     driver("fixed", stoppable="no", **where).running()
     refused = tidegate("stop", "fixed")
     assert refused.returncode == ExitCode.REFUSED
-    assert "RefusedError: A job stops only if all its sources can.\n" in refused.stderr
-    assert "cure: cancel the job, with a savepoint if its state is to be kept" in refused.stderr
+    assert "RefusedError: The job cannot stop: some of its sources cannot stop.\n" in refused.stderr
+    assert "cure: cancel the job; add a savepoint to keep its state" in refused.stderr
     line = [sys.executable, "-m", "tidegate.cli", "savepoint", "fixed"]
     several = [subprocess.Popen(line, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     paths = {each.communicate()[0].strip() for each in several}

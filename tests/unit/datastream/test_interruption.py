@@ -217,10 +217,10 @@ def test_a_whole_program_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.M
     assert "was interrupted; nothing is lost and nothing was deleted" in text
     (job,) = tmp_path.iterdir()
     (kept,) = job.glob("chk-*")
-    assert f"where: its latest checkpoint is kept: {kept}" in text
+    assert f"where: its latest checkpoint is retained: {kept}" in text
     monkeypatch.setattr(Interrupting, "armed", False)
     if job_id:
-        assert "cure: start the same program again: it goes on from there" in text
+        assert "cure: start the same program again: it continues from there" in text
         run()
     else:
         assert "start the program with execution.state-recovery.path set to it (tidegate run -s)" in text

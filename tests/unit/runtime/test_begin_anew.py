@@ -55,12 +55,12 @@ def test_after_a_cancel_that_deletes_it_is_refused_and_says_how(tmp_path: Path) 
     with pytest.raises(RestoreError) as caught:
         run(job)
     error = caught.value
-    assert error.rule.startswith("A job does not begin anew beside its own committed output without being told to")
+    assert error.rule.startswith("The job would start with empty state, but has committed output")
     assert f"job small, {tmp_path}/checkpoints/small" in str(error.where)
     assert "it was cancelled after checkpoint " in str(error.found)
     assert "and its checkpoints were deleted" in str(error.found)
     assert "set tidegate.start-anew=true" in str(error.cure)
-    assert "or use another tidegate.job-id" in str(error.cure)
+    assert "or set another tidegate.job-id" in str(error.cure)
     assert job.committed() == committed
     assert run(job, **ANEW) is JobStatus.FINISHED
 
@@ -77,7 +77,7 @@ def test_told_once_it_is_told_for_that_run_only(tmp_path: Path) -> None:
     job = SmallJob(tmp_path, *range(30))
     run(job, 5)
     assert run(job, 1, **ANEW) is JobStatus.CANCELED
-    with pytest.raises(RestoreError, match="without being told to"):
+    with pytest.raises(RestoreError, match="would be duplicated"):
         run(job)
 
 
@@ -112,7 +112,7 @@ def test_a_fixed_id_needs_a_directory(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         run(SmallJob(tmp_path), **nowhere)
     assert "tidegate.job-id=small, and no execution.checkpointing.dir" in str(caught.value.found)
-    assert caught.value.cure == "set execution.checkpointing.dir, or leave tidegate.job-id out"
+    assert caught.value.cure == "set execution.checkpointing.dir, or remove tidegate.job-id"
 
 
 # -- with a path -----------------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_the_same_path_again_after_a_cancel_that_deletes_is_refused(tmp_path: Pa
     assert len(committed) > before
     with pytest.raises(RestoreError) as caught:
         run(job, **start_from(path))
-    assert caught.value.rule.startswith("A job does not begin anew beside its own committed output")
+    assert caught.value.rule.startswith("The job would start with empty state, but has committed output")
     assert "set tidegate.start-anew=true" in str(caught.value.cure)
     assert job.committed() == committed
     assert run(job, **ANEW, **start_from(path)) is JobStatus.FINISHED
@@ -170,7 +170,7 @@ def test_a_stopped_job_that_is_started_without_its_savepoint_says_so(
     done = job.committed()
     assert run(job) is JobStatus.FINISHED
     assert job.committed() == done
-    assert f"to go on, start it with execution.state-recovery.path={path} (tidegate run -s)" in caplog.text
+    assert f"to continue, start it with execution.state-recovery.path={path} (tidegate run -s)" in caplog.text
 
 
 def test_from_elsewhere_beside_its_own_checkpoints_is_refused(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_from_elsewhere_beside_its_own_checkpoints_is_refused(tmp_path: Path) ->
     assert run(job, 3, "suspend", **other) is JobStatus.SUSPENDED
     with pytest.raises(RestoreError) as caught:
         run(job, **other, **start_from(path))
-    assert caught.value.rule.startswith("A job that has checkpoints of its own goes on from them")
-    assert f"and it is to start from {path}" in str(caught.value.found)
-    assert "give another tidegate.job-id to start from there" in str(caught.value.cure)
+    assert caught.value.rule.startswith("The job has checkpoints of its own")
+    assert f"and it was started from {path}" in str(caught.value.found)
+    assert "set another tidegate.job-id to start from there" in str(caught.value.cure)
     assert run(job, **other) is JobStatus.FINISHED

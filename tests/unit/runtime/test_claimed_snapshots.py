@@ -142,8 +142,8 @@ def test_one_that_a_job_stands_on_is_not(tmp_path: Path) -> None:
     assert run(job, 1, "suspend", **OTHER, **start_from(path)) is JobStatus.SUSPENDED
     with pytest.raises(RestoreError) as caught:
         dispose(str(path), [directory])
-    assert caught.value.rule == "A savepoint that a job stands on is not disposed of."
-    assert caught.value.found == f"the job in {directory} has begun with it, and has no checkpoint of its own yet"
+    assert caught.value.rule == "A job still needs this savepoint."
+    assert caught.value.found == f"the job in {directory} started from it and has no checkpoint of its own yet"
     assert caught.value.cure == "wait for the job's first checkpoint, or cancel the job"
     assert contents(path) == before
     assert run(job, 3, "suspend", **OTHER, **start_from(path)) is JobStatus.SUSPENDED
@@ -169,7 +169,7 @@ def test_one_that_nobody_can_tell_of_is_not_disposed_of_without_force(tmp_path: 
     before = contents(path)
     with pytest.raises(SnapshotInUseError) as caught:
         dispose(str(path), [str(directory)])
-    assert caught.value.rule == "A snapshot is disposed of when no job needs it."
+    assert caught.value.rule == "It is not known whether a job still needs this snapshot."
     assert str(caught.value.found).startswith(f"the directory of a job that may need it cannot be read: {directory}: ")
     assert "--force" in str(caught.value.cure)
     assert contents(path) == before
@@ -195,7 +195,7 @@ def test_of_several_the_latest_goes_last_and_files_go_with_the_last_that_needs_t
     older, latest = sorted((tmp_path / "checkpoints" / "first").glob("chk-*"))
     with pytest.raises(SnapshotInUseError) as caught:
         dispose(str(latest), force=True)
-    assert caught.value.found == f"it is the latest one, and the job would go back to {older.name}"
+    assert caught.value.found == f"it is the latest checkpoint, and the job would restore an older one: {older.name}"
     dispose(str(older))
     assert not older.exists()
     locate_exactly(str(latest)).verify_files()
@@ -209,7 +209,9 @@ def test_the_latest_of_a_job_that_can_continue_is_not_disposed_of_without_force(
     [path] = (tmp_path / "checkpoints" / "first").glob("chk-*")
     with pytest.raises(SnapshotInUseError) as caught:
         dispose(str(path))
-    assert caught.value.found == "the job was not cancelled (it is suspended), and would begin anew without it"
+    assert (
+        caught.value.found == "the job was not cancelled (it is suspended), and would start with empty state without it"
+    )
     assert caught.value.cure == "start the job and cancel it, or use --force"
     locate_exactly(str(path)).verify_files()
     dispose(str(path), force=True)

@@ -96,7 +96,7 @@ def test_a_checkpoint_that_fails_is_an_answer_too(tmp_path: Path) -> None:
     faults.install(full)
     with pytest.raises(CheckpointError) as caught:
         handle.submit(TriggerCheckpoint()).answer.result(PATIENCE_S)
-    assert caught.value.rule == "A checkpoint that was asked for could not be taken."
+    assert caught.value.rule == "The requested checkpoint could not be taken."
     assert "checkpoint 2" in str(caught.value.found)
     assert "ENOSPC" in str(caught.value.found)
     faults.install(None)
@@ -108,7 +108,7 @@ def test_a_job_that_has_ended_refuses(tmp_path: Path) -> None:
     job = SmallJob(tmp_path, 1, 2)
     master = JobMaster(job.program(), SimulatedEngine(1), clock=ManualClock(), local_root=job.local)
     master.run()
-    with pytest.raises(CheckpointError, match="has ended takes no commands"):
+    with pytest.raises(CheckpointError, match="has ended, so it takes no commands"):
         master.submit(TriggerCheckpoint()).answer.result(PATIENCE_S)
     assert master.submit(Cancel()).answer.result(PATIENCE_S) is JobStatus.FINISHED
 
@@ -148,7 +148,7 @@ def test_a_trigger_that_fails_refuses_those_who_wait_for_it_only(tmp_path: Path)
     faults.install(hook)
     first = handle.submit(TriggerCheckpoint())
     assert first.answer.result(PATIENCE_S) == 1
-    with pytest.raises(CheckpointError, match="gave no id"):
+    with pytest.raises(CheckpointError, match="has no id"):
         later[0].answer.result(PATIENCE_S)
     faults.install(None)
     stop(handle)

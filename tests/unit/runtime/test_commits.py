@@ -63,7 +63,7 @@ def test_a_commit_is_retried_with_growing_pauses_until_it_succeeds() -> None:
 
 def test_a_commit_that_never_succeeds_fails_loudly_and_names_the_sink() -> None:
     with pytest.raises(
-        CommitError, match=r"did not take a commit[\s\S]*'sink0'[\s\S]*4 attempts[\s\S]*database is down"
+        CommitError, match=r"could not commit the output[\s\S]*'sink0'[\s\S]*4 attempts[\s\S]*database is down"
     ):
         committers(SinkWith(Recording(down=9))).commit({0: ["a"]})
 

@@ -150,7 +150,7 @@ def test_without_it_none_is_taken_behind_the_end_of_a_source(tmp_path: Path, cap
     master.run()
     assert completed_ids(tmp_path) == []  # the short one has ended in the first round
     assert committed(tmp_path) == []
-    assert "what LedgerSink 'sink' has written since the last checkpoint is not committed, and aborted" in caplog.text
+    assert "output of LedgerSink 'sink' since the last checkpoint is not committed but aborted" in caplog.text
     assert "execution.checkpointing.checkpoints-after-tasks-finish is false" in caplog.text
     assert list((tmp_path / "ledger").rglob("*prepared*")) == []
 

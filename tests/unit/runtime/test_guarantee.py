@@ -166,7 +166,7 @@ def test_what_is_required_and_not_kept_is_refused_with_every_reason() -> None:
     with pytest.raises(ProgramError) as refused:
         check_required(graph, found, "exactly-once")
     assert str(refused.value) == (
-        f"The job must be exactly-once, because tidegate.require-guarantee asks for it\n"
+        f"The job is not exactly-once, which tidegate.require-guarantee requires\n"
         f"  where: job '{graph.name}'\n"
         f"  found: Once 'bad' -> FileSink 'both': at-most-once (source Once 'bad' cannot be read again)\n"
         f"  cure: switch its log on"

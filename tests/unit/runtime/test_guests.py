@@ -138,7 +138,7 @@ def test_what_fails_behind_the_last_checkpoint_does_not_fail_a_job_whose_output_
     run(job)
     assert Told.told == [1]
     assert job.committed() == [1, 2]
-    assert "checkpoint 1 is complete, and not all functions could be told" in caplog.text
+    assert "checkpoint 1 is complete, but not all functions could be notified" in caplog.text
 
 
 def test_nobody_to_tell_is_no_reason_for_a_round(tmp_path: Path) -> None:

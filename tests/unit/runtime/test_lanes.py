@@ -150,7 +150,9 @@ def test_storage_that_does_not_answer_is_told(tmp_path: Path, caplog: pytest.Log
     site = Site(tmp_path)
     site.at["C4.before-publish"] = lambda: site.clock.advance(5_000)
     site.run(**{"execution.checkpointing.timeout": 4_000})
-    assert "checkpoint 1: its metadata is not stored after execution.checkpointing.timeout; rounds go on" in caplog.text
+    assert (
+        "checkpoint 1: its metadata is not stored after execution.checkpointing.timeout; rounds continue" in caplog.text
+    )
     assert "checkpoint 2: its metadata" not in caplog.text
     assert site.job.committed() == list(range(18))
 

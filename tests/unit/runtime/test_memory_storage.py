@@ -210,7 +210,10 @@ def test_as_much_state_as_may_be_is_kept(tmp_path: Path) -> None:
 
 def test_without_memory_that_files_can_lie_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_files, "_SHARED_MEMORY", f"{tmp_path}/none")
-    with pytest.raises(ConfigurationError, match="Checkpoints in memory need a file system in memory"):
+    with pytest.raises(
+        ConfigurationError,
+        match="Checkpoints cannot be stored in memory: the host has no writable file system in memory",
+    ):
         JobMaster(keyed(SmallJob(tmp_path)), SimulatedEngine(1), local_root=str(tmp_path))
 
 

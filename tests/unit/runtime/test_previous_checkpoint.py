@@ -116,7 +116,7 @@ def test_the_error_names_the_file_and_offers_the_one_before(tmp_path: Path, how:
     with pytest.raises(CorruptFileError) as refused:
         job.run()
     assert refused.value.where == path
-    assert f"or go on from {job.before}, the checkpoint before, with tidegate.restore-previous=true" in str(
+    assert f"or continue from {job.before}, the previous checkpoint, with tidegate.restore-previous=true" in str(
         refused.value
     )
 
@@ -128,7 +128,7 @@ def test_a_damaged_state_file_too(tmp_path: Path, how: str) -> None:
     with pytest.raises(CorruptFileError) as refused:
         job.run()
     assert Path(path).name in str(refused.value)
-    assert f"or go on from {job.before}" in str(refused.value)
+    assert f"or continue from {job.before}" in str(refused.value)
 
 
 @pytest.mark.parametrize("what", ["metadata", "state"])
@@ -183,10 +183,10 @@ def test_refused_where_its_output_is_committed(tmp_path: Path, what: str) -> Non
     with pytest.raises(RestoreError) as refused:
         job.run(**PREVIOUS)
     message = str(refused.value)
-    assert "only if none of its output has been committed" in message
+    assert "its output may have been committed" in message
     assert path in message
-    assert "its output (1 committable) has been committed, and would be written again" in message
-    assert "point execution.state-recovery.path at an older checkpoint" in message
+    assert "its output (1 committable) has been committed, and would be duplicated" in message
+    assert "set execution.state-recovery.path to an older checkpoint" in message
     assert job.small.committed() == before
     assert job.files.exists("chk-5")
 
@@ -195,7 +195,7 @@ def test_refused_where_nobody_knows(tmp_path: Path) -> None:
     job = Damaged(tmp_path, quiet=True)
     job.damage_metadata()
     job.files.delete("history.json")
-    with pytest.raises(RestoreError, match="neither its metadata nor the history tells"):
+    with pytest.raises(RestoreError, match="neither its metadata nor the history says"):
         job.run(**PREVIOUS)
 
 
@@ -205,7 +205,7 @@ def test_no_other_is_kept(tmp_path: Path) -> None:
     job.damage_metadata()
     for settings in ({}, PREVIOUS):
         with pytest.raises(
-            CorruptFileError, match=r"no other checkpoint of the job is kept \(execution.checkpointing.num-"
+            CorruptFileError, match=r"no other checkpoint of the job is retained \(execution.checkpointing.num-"
         ):
             job.run(**one, **settings)
 
@@ -249,8 +249,8 @@ def test_one_with_which_the_job_was_told_to_end_is_never_passed_over(tmp_path: P
         job._damage(path, "short")
     with pytest.raises(RestoreError) as refused:
         job.run(**PREVIOUS)
-    told = f"the job was told to end with it: its savepoint is {tmp_path}/savepoint"
-    assert ("neither its metadata nor the history tells" if what == "metadata" else told) in str(refused.value)
+    told = f"the job was asked to end with it: its savepoint is {tmp_path}/savepoint"
+    assert ("neither its metadata nor the history says" if what == "metadata" else told) in str(refused.value)
 
 
 def test_metadata_that_was_published_and_not_written_down(tmp_path: Path) -> None:
@@ -269,5 +269,5 @@ def test_metadata_that_was_published_and_not_written_down(tmp_path: Path) -> Non
     with pytest.raises(CorruptFileError) as refused:
         job.run()
     assert refused.value.where == path
-    with pytest.raises(RestoreError, match="neither its metadata nor the history tells"):
+    with pytest.raises(RestoreError, match="neither its metadata nor the history says"):
         job.run(**PREVIOUS)

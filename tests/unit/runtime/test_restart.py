@@ -109,7 +109,7 @@ def test_options_of_flink() -> None:
 @pytest.mark.parametrize(
     ("configuration", "message"),
     [
-        ({"restart-strategy.type": "always"}, "must be a strategy that exists"),
+        ({"restart-strategy.type": "always"}, "is not a known strategy"),
         (
             {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": -1},
             "attempts must be at least 0",

@@ -45,5 +45,5 @@ def test_a_sink_that_holds_output_back_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as refused:
         JobMaster(job.program(**MODE), SimulatedEngine(1), local_root=job.local).prepare()
     text = str(refused.value)
-    assert "may not hold it back" in text and "'ledger'" in text and "enable_compact" in text
+    assert "holds output back" in text and "'ledger'" in text and "enable_compact" in text
     assert "execution.checkpointing.mode: EXACTLY_ONCE" in text

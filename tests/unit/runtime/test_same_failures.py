@@ -130,7 +130,7 @@ def test_outages_that_user_code_meets_are_retried_as_the_strategy_says(
 ) -> None:
     assert run(tmp_path, Runs(error, until=6)) == list(range(10))
     assert len(Runs.failures) == 6
-    short = [r.getMessage() for r in caplog.records if "same failure as before, tried again" in r.getMessage()]
+    short = [r.getMessage() for r in caplog.records if "same failure as before, retried" in r.getMessage()]
     assert len(short) == 5
 
 

@@ -104,9 +104,9 @@ def test_no_directory_at_all(tmp_path: Path, command: SavepointCommand) -> None:
     handle = started(job, **RARELY)
     error = refusal(handle, command)
     assert isinstance(error, ConfigurationError)
-    assert error.rule == "A savepoint needs a directory to be made in"
+    assert error.rule == "The savepoint has no target directory"
     assert "execution.checkpointing.savepoint-dir (state.savepoints.dir) is not set" in str(error.found)
-    assert error.cure == "give one with the command, or set the key when the job is started"
+    assert error.cure == "give a directory with the command, or set the key when you start the job"
     committed_now(handle)
     assert job.committed() == list(range(10))
     stop(handle)
@@ -116,7 +116,7 @@ def test_inside_of_the_jobs_own_directory(tmp_path: Path) -> None:
     handle = started(endless(tmp_path), **RARELY)
     error = refusal(handle, TriggerSavepoint(handle.directory))
     assert isinstance(error, ConfigurationError)
-    assert "outside of its job's own directory" in error.rule
+    assert "inside the job's own directory" in error.rule
     stop(handle)
 
 
@@ -163,9 +163,9 @@ def test_a_source_that_cannot_stop(tmp_path: Path) -> None:
     handle = started(job, **RARELY)
     error = refusal(handle, StopWithSavepoint(f"{tmp_path}/sp"))
     assert isinstance(error, CheckpointError)
-    assert error.rule == "A job stops only if all its sources can."
-    assert error.found == "what ScriptedSource 'numbers' has taken and not handed over would be lost"
-    assert error.cure == "cancel the job, with a savepoint if its state is to be kept"
+    assert error.rule == "The job cannot stop: some of its sources cannot stop."
+    assert error.found == "records that ScriptedSource 'numbers' has received but not handed over would be lost"
+    assert error.cure == "cancel the job; add a savepoint to keep its state"
     assert not os.path.exists(tmp_path / "sp")
     path = answer(handle, CancelWithSavepoint(f"{tmp_path}/sp"))
     with pytest.raises(JobCancelledError, match="its savepoint: "):
@@ -186,7 +186,7 @@ def test_a_job_that_has_ended(tmp_path: Path) -> None:
     handle = started(SmallJob(tmp_path, 1, 2))
     handle.result(PATIENCE_S)
     for command in (TriggerSavepoint("x"), StopWithSavepoint("x"), CancelWithSavepoint("x")):
-        assert "A job that has ended takes no commands." in str(refusal(handle, command))
+        assert "The job has ended, so it takes no commands." in str(refusal(handle, command))
 
 
 # -- without checkpoints ---------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_whatever_comes_during_a_stop(tmp_path: Path) -> None:
     assert reached.wait(PATIENCE_S)
     for command in (TriggerSavepoint(f"{tmp_path}/sp"), StopWithSavepoint(f"{tmp_path}/sp", drain=True)):
         error = refusal(handle, command)
-        assert "the job ends already, with the savepoint" in str(error)
+        assert "the job is already ending with the savepoint" in str(error)
     go_on.set()
     path = last.answer.result(PATIENCE_S)
     assert os.listdir(tmp_path / "sp") == [Path(path).name]

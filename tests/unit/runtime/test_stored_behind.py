@@ -278,7 +278,7 @@ def test_so_many_threads_as_the_configuration_says(tmp_path: Path) -> None:
 def test_not_on_a_cluster(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as error:
         master(tmp_path, Elsewhere(1), **BEHIND)
-    assert error.value.rule == "State files wait for a checkpoint on the host that tasks and driver share"
+    assert error.value.rule == "State files cannot wait for a checkpoint: tasks and driver share no host"
     assert error.value.where == "tidegate.state.upload"
-    assert error.value.cure == "leave it out: on a cluster state files are stored with their round"
+    assert error.value.cure == "remove the key: on a cluster state files are stored with their round"
     assert isinstance(error.value, TidegateError)

@@ -204,17 +204,19 @@ def test_a_program_without_the_input_they_came_by_is_refused(tmp_path: Path) -> 
         lambda env: numbers(env, range(2000)).map(lambda v: v).set_parallelism(2).rebalance().map(Slow()).uid("slow"),
     )
     with pytest.raises(
-        RestoreError, match="Records in flight are restored into a program with the same inputs"
+        RestoreError, match="Records in flight cannot be restored: the program has other inputs"
     ) as caught:
         changed.run(**UNALIGNED)
-    assert f"{metadata.in_flight_records:,} records in flight, some by an input that is gone" in str(caught.value)
+    assert f"{metadata.in_flight_records:,} records in flight, some from an input that does not exist now" in str(
+        caught.value
+    )
 
 
 def test_batch_mode_has_nothing_to_put_them_into(tmp_path: Path) -> None:
     job = SlowJob(tmp_path, behind_a_shuffle)
     path = f"{job.files.root}/chk-{crash_behind(job, 3).checkpoint_id}"
     other = SlowJob(tmp_path / "other", behind_a_shuffle)
-    with pytest.raises(RestoreError, match="begins with nothing in flight"):
+    with pytest.raises(RestoreError, match="cannot restore records in flight"):
         other.run(**{"execution.runtime-mode": "BATCH", "execution.state-recovery.path": path})
 
 

@@ -113,7 +113,7 @@ def test_files_that_are_gone_are_named(tmp_path: Path) -> None:
     gone = sorted([*(job / "shared").iterdir(), *(job / FILES).glob("*")])
     for file in gone:
         file.unlink()
-    with pytest.raises(SnapshotError, match="these are gone: ") as refused:
+    with pytest.raises(SnapshotError, match="missing: ") as refused:
         again(job, tmp_path)
     assert any(str(file) in (refused.value.found or "") for file in gone)
 

@@ -127,7 +127,7 @@ def test_forged_metadata_is_refused(tmp_path: Path, key: dict[str, Any], how: st
     with pytest.raises((RestoreError, CorruptFileError)) as error:
         run(every_kind, tmp_path / "again", restore=reader.address, **key)
     expected = (
-        "expected the fields" if how == "no signature line" else "the signature is of another key, or the metadata was"
+        "expected the fields" if how == "no signature line" else "it was signed with another key, or its metadata was"
     )
     assert expected in str(error.value)
 
@@ -262,7 +262,7 @@ def test_snapshot_that_refers_outside_of_its_directory_is_refused(tmp_path: Path
         lambda: run(every_kind, tmp_path / "again", restore=reader.address),
         lambda: SavepointReader(reader.address),
     ):
-        with pytest.raises(RestoreError, match=r"refers to a file outside of its own directory") as error:
+        with pytest.raises(RestoreError, match=r"refers to a file outside its own directory") as error:
             look()
         assert f"found: {reference.get('root', '')}" in str(error.value) and "_metadata" in str(error.value)
 
@@ -376,5 +376,5 @@ def test_unaligned_checkpoints_without_pickles_are_refused(tmp_path: Path) -> No
         "tidegate.state.allow-pickle": "false",
         "execution.checkpointing.unaligned.enabled": "true",
     }
-    with pytest.raises(ConfigurationError, match="records in flight, which are pickled"):
+    with pytest.raises(ConfigurationError, match="need pickles for records in flight"):
         run(keyed(KeepsNumber()), tmp_path / "job", **both)
