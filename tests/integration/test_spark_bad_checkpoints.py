@@ -120,7 +120,7 @@ def test_damaged_state_file(make_env: Any, tmp_path: Path, stopped: Path, damage
     assert isinstance(error, CorruptFileError)
     found = {"missing": f"{path.name}: no such file", "short": f"{path.name}: {len(good) - 7} bytes", "flipped": "xxh3"}
     where = str(path if damage == "flipped" else metadata_file(stopped).parent)
-    check_message(error, rule="A ", where=where, found=found[damage], cure="bring the file")
+    check_message(error, rule="A ", where=where, found=found[damage], cure="restore the file from a copy")
     assert f"expected {len(good)}" in str(error.found)
     path.write_bytes(good)
     check_still_restores(make_env, tmp_path / "out")

@@ -81,7 +81,7 @@ def test_parallelism_above_the_maximum(make_env: Any, tmp_path: Path) -> None:
         env.execute()
     check_message(
         refused.value,
-        rule="The parallelism of an operator exceeds its maximum parallelism",
+        rule="The parallelism of an operator is not between 1 and its maximum parallelism",
         where="operator 'widen'",
         found="parallelism 4, maximum 3",
         cure="set_max_parallelism",

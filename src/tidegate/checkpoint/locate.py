@@ -121,7 +121,7 @@ def locate_own(files: Files, point: RestorePoint) -> Located:
             "The latest completed checkpoint cannot be read.",
             where=files.location(path),
             found=error.found,
-            cure="bring the file back; to restore an older checkpoint on purpose (output committed since then "
+            cure="restore the file from a copy; to restore an older checkpoint on purpose (output committed since then "
             "is duplicated), set execution.state-recovery.path to it",
         ) from error
     return Located(files, f"chk-{point.checkpoint_id}", metadata, signature)

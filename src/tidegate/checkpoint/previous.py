@@ -54,11 +54,11 @@ def offering_previous(damage: CorruptFileError, files: Files, lineage: Lineage) 
     if len(lineage.retained) > 1:
         before = files.location(f"chk-{lineage.retained[-2].checkpoint_id}")
         cure = (
-            f"bring the file back; or continue from {before}, the previous checkpoint, with "
+            f"restore the file from a copy; or continue from {before}, the previous checkpoint, with "
             f"{RESTORE_PREVIOUS.key}=true, which is refused if output was committed after it; {again}"
         )
     else:
-        cure = f"bring the file back; no other checkpoint of the job is retained ({CHECKPOINT_RETAINED.key})"
+        cure = f"restore the file from a copy; no other checkpoint of the job is retained ({CHECKPOINT_RETAINED.key})"
     return CorruptFileError(damage.rule, where=damage.where, found=damage.found, cure=cure)
 
 
@@ -81,7 +81,7 @@ def _refuse_if_committed(files: Files, point: RestorePoint, damage: CorruptFileE
         f"The damaged checkpoint cannot be skipped ({RESTORE_PREVIOUS.key}): its output may have been committed.",
         where=files.location(f"chk-{point.checkpoint_id}"),
         found=f"{damage.where}: {damage.found}; {found}",
-        cure=f"bring the file back; or accept duplicate output, and set {RECOVERY_PATH.key} to an older checkpoint",
+        cure=f"restore the file from a copy; or accept duplicate output, and set {RECOVERY_PATH.key} to an older checkpoint",
     ) from damage
 
 

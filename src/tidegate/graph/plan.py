@@ -277,7 +277,7 @@ def _default_maximum(parallelism: int) -> int:
 def _check_parallelism(t: Transformation, parallelism: int, limit: int) -> None:
     if not 1 <= parallelism <= limit:
         raise ProgramError(
-            "The parallelism of an operator must lie between 1 and its maximum parallelism",
+            "The parallelism of an operator is not between 1 and its maximum parallelism",
             where=f"operator '{t.name}'",
             found=f"parallelism {parallelism}, maximum {limit}",
             cure="lower the parallelism, or raise the maximum with set_max_parallelism() or pipeline.max-parallelism (before"
