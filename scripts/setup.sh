@@ -40,4 +40,5 @@ with open("uv.lock", "rb") as lock:
 print(f"uv=={uv['version']}", *(f"--hash={file['hash']}" for file in uv["wheels"]))
 EOF
 "$VENV/bin/python" -m pip install --quiet --only-binary uv --require-hashes --requirement "$uv"
-UV_PROJECT_ENVIRONMENT="$VENV" "$VENV/bin/uv" sync --quiet --frozen --inexact --extra dev
+# As pip does, uv trusts the certificates of the system: a company's proxy may have its own.
+UV_SYSTEM_CERTS=true UV_PROJECT_ENVIRONMENT="$VENV" "$VENV/bin/uv" sync --quiet --frozen --inexact --extra dev
