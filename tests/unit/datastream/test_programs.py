@@ -10,6 +10,7 @@ import pytest
 from tests.simulation.executor import Simulated
 from tidegate.base.errors import JobFailedError, UserCodeError
 from tidegate.common import Row, Types
+from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,
@@ -170,3 +171,18 @@ def test_records_stay_as_emitted_unless_objects_are_reused(env: StreamExecutionE
     env.set_parallelism(1)
     lists = collect(env.from_collection([1, 2, 3]).process(SameList()))
     assert lists == ([[1, 2, 3]] * 3 if reuse else [[1], [1, 2], [1, 2, 3]])
+
+
+class EndsBadly(DiscardingSink):
+    def job_ended(self, failure: Exception | None) -> None:
+        raise ValueError("the hook of a user fails")
+
+
+def test_collected_records_end_though_the_hook_of_another_sink_fails(
+    env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    numbers = env.from_collection([1, 2, 3], Types.LONG())
+    for _ in range(3):
+        numbers.key_by(lambda number: number).map(lambda number: number).sink_to(EndsBadly())
+    assert sorted(collect(numbers.rebalance().map(lambda number: number))) == [1, 2, 3]
+    assert "job_ended" in caplog.text

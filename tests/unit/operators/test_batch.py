@@ -87,3 +87,8 @@ def test_pair_of_a_reader_becomes_a_batch() -> None:
 def test_batch_of_a_reader_stays_as_it_is(make: Any) -> None:
     batch = make()
     assert Batch.of(batch) is batch
+
+
+def test_times_of_a_reader_in_another_sequence_become_a_list() -> None:
+    assert Batch.of((["a", "b"], (1, 2))).time_list() == [1, 2]  # type: ignore[arg-type]
+    assert Batch.of((["a", "b"], range(2))).time_list() == [0, 1]  # type: ignore[arg-type]

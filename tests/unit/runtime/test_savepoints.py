@@ -17,6 +17,7 @@ from tidegate.base import faults
 from tidegate.base.errors import CheckpointError, ConfigurationError, JobCancelledError, StorageError
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import CheckpointStatus, read_history
+from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.locate import locate
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.commands import (
@@ -358,3 +359,47 @@ def test_operators_without_a_uid_are_told_of_once(tmp_path: Path, caplog: pytest
     [record] = [record for record in caplog.records if "operators have no uid:" in record.message]
     assert "'numbers', 'ledger'" in record.message
     assert "Call uid('...') on each operator (pipeline.auto-generate-uids: false makes this an error)" in record.message
+
+
+@pytest.mark.parametrize("interval", [RARELY[INTERVAL], None])
+def test_savepoint_whose_round_cannot_begin_is_answered_when_the_attempt_ends(
+    tmp_path: Path, interval: int | None
+) -> None:
+    failures = [OSError(5, "injected")]
+
+    def fails_once(name: str, where: dict[str, Any]) -> None:
+        if name == "C2.cut" and where.get("checkpoint_id") and failures:
+            raise failures.pop()
+
+    strategy = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": 1}
+    handle = started(endless(tmp_path), **{**RARELY, INTERVAL: interval, **strategy})
+    faults.install(fails_once)
+    try:
+        error = handle.submit(TriggerSavepoint(f"{tmp_path}/sp")).answer.exception(PATIENCE_S)
+    finally:
+        faults.install(None)
+    assert not failures, "the fault was injected"
+    assert isinstance(error, CheckpointError)
+    assert list(tmp_path.glob("sp/*")) == []
+    stop(handle)
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_refused_stop_of_a_job_without_checkpoints_lets_the_job_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drain: bool
+) -> None:
+    take_id, failures = Lease.take_id, [StorageError("no id", found="injected")]
+
+    def gives_none_once(self: Lease, *arguments: Any, **options: Any) -> int:
+        if failures:
+            raise failures.pop()
+        return take_id(self, *arguments, **options)
+
+    handle = started(endless(tmp_path), **{**RARELY, INTERVAL: None})
+    monkeypatch.setattr(Lease, "take_id", gives_none_once)
+    error = handle.submit(StopWithSavepoint(f"{tmp_path}/sp", drain=drain)).answer.exception(PATIENCE_S)
+    assert not failures and error is not None
+    path = handle.submit(TriggerSavepoint(f"{tmp_path}/sp")).answer.result(PATIENCE_S)
+    assert handle.status() is JobStatus.RUNNING
+    assert not locate(path).metadata.finished
+    stop(handle)
