@@ -121,7 +121,7 @@ def test_a_job_that_has_ended_has_nothing_open(
         for options in ([], ["--abort"]):
             shown = call(job, *options)
             assert shown.exit_code == 0
-            assert shown.output.startswith("the job has ended (finished) and keeps no checkpoint: its sinks have")
+            assert shown.output.startswith("the job has ended (finished) without a checkpoint: its sinks have")
         assert call(job, "--json").output.strip() == "[]"
 
 
