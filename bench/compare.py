@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import psutil
 import report
-from engines import BENCH, INTERVAL_MS, PARALLELISM, REPO, run_program
+from engines import INTERVAL_MS, PARALLELISM, REPO, run_program
 from report import Verdict
 from rich.console import Console
 
@@ -90,7 +90,7 @@ def keyed(tree: Path, scenario: str) -> Speed:
         directory = tempfile.mkdtemp(prefix="bench-compare-")
         arguments = [f"--records={records}", f"--keys={keys}", f"--parallelism={PARALLELISM}", f"--dir={directory}"]
         try:
-            command = [sys.executable, str(BENCH / program), *arguments, f"--interval-ms={INTERVAL_MS}"]
+            command = [sys.executable, str(tree / "bench" / program), *arguments, f"--interval-ms={INTERVAL_MS}"]
             with Processors() as processors:
                 wall.append(float(run_program(command, sources=tree / "src")["seconds"]))
             used.append(processors.seconds)
@@ -108,7 +108,7 @@ def empty_round(tree: Path, scenario: str) -> float:
 
 def tasks(tree: Path, scenario: str) -> float:
     """Records a second of processor time."""
-    result = run_program([sys.executable, str(BENCH / "tasks.py"), *TASKS[scenario]], sources=tree / "src")
+    result = run_program([sys.executable, str(tree / "bench" / "tasks.py"), *TASKS[scenario]], sources=tree / "src")
     return 1e9 / float(result["ns_a_record"])
 
 
