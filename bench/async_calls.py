@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from tidegate.datastream import AsyncFunction
-from tidegate.operators.kinds.async_calls import AsyncCalls, Call
+from tidegate.operators.kinds.async_io import AsyncCalls, Call
 
 CALLS, CAPACITY, BATCH = 10_000, 1_000, 500
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.base.files import Files
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.common.typeinfo import Types
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ValueStateDescriptor

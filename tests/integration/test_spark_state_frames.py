@@ -87,7 +87,7 @@ def test_types_that_are_named_count_for_what_is_pickled(session: Any, reader: Sa
 
 
 def test_types_of_spark(session: Any) -> None:
-    from tidegate.spark.sql_types import spark_type
+    from tidegate.spark.frames import spark_type
 
     moment = datetime.datetime(2024, 5, 6, 7, 8, 9, 123456)
     rows = [

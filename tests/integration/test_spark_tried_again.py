@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.common import WatermarkStrategy
 from tidegate.datastream import MapFunction
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource

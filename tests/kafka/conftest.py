@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.kafka_tools import Broker, Topics
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.connectors.kafka.dev_broker import free_port
 
 

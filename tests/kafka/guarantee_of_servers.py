@@ -33,7 +33,6 @@ from tests.unit.connectors.guarantee_matrix import (
 )
 from tidegate.common import SimpleStringSchema, Types
 from tidegate.common.types import Row
-from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.jdbc.options import JdbcConnectionOptions
 from tidegate.connectors.jdbc.sink import JdbcSink
 from tidegate.connectors.kafka.dev_broker import free_port
@@ -43,7 +42,7 @@ from tidegate.connectors.kafka.sink import KafkaSink
 from tidegate.connectors.kafka.source import KafkaSource
 from tidegate.connectors.redis.sink import RedisSink
 from tidegate.connectors.sql.table import Table
-from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.sink import DeliveryGuarantee, Sink
 from tidegate.operators.contracts.source import Source
 
 __all__ = ["SINKS", "SOURCES", "SinkKind", "SourceKind", "cell", "check", "observe", "of_page"]

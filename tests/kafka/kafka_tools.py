@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.connectors.kafka.dev_broker import DevBroker
 
 

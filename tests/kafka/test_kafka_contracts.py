@@ -9,13 +9,13 @@ import pytest
 
 from tests.kafka.kafka_tools import Broker, Topics
 from tidegate.common.serialization import SimpleStringSchema
-from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committer import open_transactions
 from tidegate.connectors.kafka.offsets import KafkaOffsetsInitializer
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from tidegate.connectors.kafka.sink import KafkaSink
 from tidegate.connectors.kafka.source import KafkaSource
+from tidegate.operators.contracts.sink import DeliveryGuarantee
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.source_contract import SourceContract
 

@@ -14,13 +14,13 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.kafka.kafka_tools import Broker, Topics
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.common import ByteArraySchema, Configuration, SimpleStringSchema, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.cluster import TopicPartition as Place
 from tidegate.connectors.kafka.dev_broker import free_port
-from tidegate.connectors.kafka.enumerator import commit_offsets
+from tidegate.connectors.kafka.source import commit_offsets
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.base import DeliveryGuarantee
 from tidegate.datastream.connectors.kafka import (

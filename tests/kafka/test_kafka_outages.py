@@ -16,7 +16,6 @@ from tests.waiting import eventually
 from tidegate.base import faults
 from tidegate.base.errors import OutputLostError, RetryableCommitError
 from tidegate.common.serialization import SimpleStringSchema
-from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.kafka import committer as committer_module
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committable import KafkaCommittable
@@ -24,7 +23,7 @@ from tidegate.connectors.kafka.committer import open_transactions
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from tidegate.connectors.kafka.sink import KafkaSink
 from tidegate.connectors.kafka.transactions import Ended, end, ended, init_producer
-from tidegate.operators.contracts.sink import CommitterContext, WriterContext
+from tidegate.operators.contracts.sink import CommitterContext, DeliveryGuarantee, WriterContext
 from tidegate.testing.sink_run import Crash, SinkRun
 
 

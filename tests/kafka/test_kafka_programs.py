@@ -16,10 +16,10 @@ from tidegate.common import Configuration, SimpleStringSchema, Types, WatermarkS
 from tidegate.common.serialization import for_many
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.dev_broker import free_port
-from tidegate.connectors.kafka.enumerator import commit_offsets
 from tidegate.connectors.kafka.offsets import committed
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.reader import OffsetsGoneError
+from tidegate.connectors.kafka.source import commit_offsets
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.base import DeliveryGuarantee
 from tidegate.datastream.connectors.kafka import (

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kafka.kafka_tools import Broker, Topics
 from tests.kafka.test_kafka_programs import source
-from tidegate.base.watermarks import MIN_WATERMARK
+from tidegate.base.clock import MIN_WATERMARK
 from tidegate.common import Configuration, Duration, Types, WatermarkStrategy
 from tidegate.connectors.kafka.reader import KafkaReader
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment

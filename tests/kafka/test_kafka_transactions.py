@@ -12,7 +12,7 @@ import pytest
 from tests.kafka.kafka_tools import Broker, Topics
 from tests.kafka.test_kafka_outages import check, crash, drop_prepared, make_sink
 from tidegate.base.errors import FencedError
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.committer import open_transactions
 from tidegate.connectors.kafka.records import BatchBuilder

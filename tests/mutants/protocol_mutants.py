@@ -156,14 +156,14 @@ MUTANTS = [
     ),
     Mutant(
         "choose the latest checkpoint by listing",
-        "checkpoint/lineage.py",
+        "checkpoint/locate.py",
         "    latest = retained[-1] if retained else restored.point\n",
         "    latest = (all_completed(files) or [restored.point])[-1]\n",
         "paused",
     ),
     Mutant(
         "restore the checkpoint before the latest",
-        "checkpoint/lineage.py",
+        "checkpoint/locate.py",
         "    latest = retained[-1] if retained else restored.point\n",
         "    latest = retained[0] if retained else restored.point\n",
         "crashes",

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from tests.simulation.executor import TARGET
 from tests.sources import ScriptedSource
 from tidegate.base import faults
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
 from tidegate.common.types import Row
 from tidegate.connectors.frames import for_each_checkpoint

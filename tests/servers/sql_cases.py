@@ -11,7 +11,7 @@ import pytest
 
 from tests.servers import databases
 from tests.servers.server import Server
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.connectors.sql.sink import SqlSink
 from tidegate.datastream.connectors.mysql import MySqlSink
 from tidegate.datastream.connectors.postgresql import PostgreSqlSink, Table

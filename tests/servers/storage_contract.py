@@ -16,7 +16,7 @@ from tests.sources import ScriptedSource
 from tidegate.base import faults
 from tidegate.base.errors import CorruptFileError, StorageError
 from tidegate.base.files import Files, verified_copy
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.locate import locate
 from tidegate.graph.transformation import Input, Partitioning, Program, Ship

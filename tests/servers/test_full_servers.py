@@ -26,8 +26,8 @@ from tidegate.base.errors import CheckpointError, RetryableCommitError, ServiceE
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.common import Encoder
-from tidegate.connectors.files.paths import SINK
-from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.bucket_assigners import RollingPolicy
+from tidegate.connectors.files.file_format import SINK
 from tidegate.connectors.files.sink import FileSink
 from tidegate.connectors.redis.sink import RedisSink
 from tidegate.datastream.connectors.postgresql import Table

@@ -14,7 +14,7 @@ from tests.servers.storage_contract import SUMS, Job, StorageContract
 from tidegate.base import faults
 from tidegate.base.errors import ConfigurationError, StorageError, TidegateError
 from tidegate.base.files import Files
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 
 pytestmark = pytest.mark.slow
 

@@ -25,12 +25,11 @@ from tidegate.base.errors import (
     ServiceError,
 )
 from tidegate.common.types import Row
-from tidegate.connectors.delivery import DeliveryGuarantee
-from tidegate.connectors.mysql.failures import translated as of_mysql
-from tidegate.connectors.postgresql.failures import translated
+from tidegate.connectors.mysql.session import translated as of_mysql
+from tidegate.connectors.postgresql.session import translated
 from tidegate.connectors.sql.sink import SqlSink
 from tidegate.datastream.connectors.postgresql import Table
-from tidegate.operators.contracts.sink import CommitterContext, WriterContext
+from tidegate.operators.contracts.sink import CommitterContext, DeliveryGuarantee, WriterContext
 from tidegate.testing.sink_run import SinkRun
 
 

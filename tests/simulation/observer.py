@@ -12,9 +12,8 @@ from typing import Any
 
 from tests.sinks import audit
 from tidegate.base.files import Files
-from tidegate.base.ids import new_token
-from tidegate.checkpoint.lineage import all_completed, read_lineage
-from tidegate.checkpoint.locate import Located, locate_own
+from tidegate.base.hashing import new_token
+from tidegate.checkpoint.locate import Located, all_completed, locate_own, read_lineage
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.state.backend import KeyedBackend

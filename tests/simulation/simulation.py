@@ -27,19 +27,18 @@ from tests.simulation.observer import (
     coverage_of,
 )
 from tests.simulation.scenario import Place, Scenario
-from tidegate.base import ids
+from tidegate.base import hashing
 from tidegate.base.clock import ManualClock
 from tidegate.base.files import Files
 from tidegate.checkpoint.lease_records import RestoredRecord, read_record, restored_path
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import locate, locate_own
+from tidegate.checkpoint.locate import locate, locate_own, read_lineage
 from tidegate.checkpoint.metadata import read_metadata
 from tidegate.common import options
 
 
 @dataclass
 class History:
-    """What was seen of a job over all its lives: checkpoint ids, what each covers, what was committed."""
+    """What was seen of a job over all its lives: checkpoint hashing, what each covers, what was committed."""
 
     coverage: dict[int, Coverage] = field(default_factory=dict)
     triggered: list[int] = field(default_factory=list)
@@ -294,9 +293,9 @@ class _SeededTokens:
 
 @contextmanager
 def seeded_tokens(seed: int) -> Iterator[None]:
-    before = vars(ids)["secrets"]
-    vars(ids)["secrets"] = _SeededTokens(seed)
+    before = vars(hashing)["secrets"]
+    vars(hashing)["secrets"] = _SeededTokens(seed)
     try:
         yield
     finally:
-        vars(ids)["secrets"] = before
+        vars(hashing)["secrets"] = before

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from tidegate.base import faults
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 
 STREAM_BUFFER = 1 << 18
 

@@ -1,4 +1,7 @@
-"""Time as an input: everything that waits or measures takes a Clock."""
+"""Time as an input: everything that waits or measures takes a Clock.
+
+The two ends of event time.
+"""
 
 from __future__ import annotations
 
@@ -180,3 +183,9 @@ class _Timetable:
 
 
 _timetable = _Timetable()
+
+
+MIN_WATERMARK = -(1 << 63)
+"""There was no watermark yet."""
+MAX_WATERMARK = (1 << 63) - 1
+"""The input has ended."""

@@ -19,8 +19,7 @@ from tidegate.base import faults
 from tidegate.base._local_files import LocalFileSystem
 from tidegate.base._remote_files import HDFS_PROTOCOLS, HdfsFileSystem, RemoteFileSystem
 from tidegate.base.errors import ConfigurationError, CorruptFileError, InternalError, StorageError
-from tidegate.base.hashing import SigningKey, content_hash, hash_text, is_strong, new_digest, shown_hash
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import SigningKey, content_hash, hash_text, is_strong, new_digest, new_token, shown_hash
 
 CHECKPOINT_STORAGE, FILE_SINK = "checkpoint storage", "the directory of a file sink"
 _PIECE = 4 << 20

@@ -62,11 +62,7 @@ FORMER_MODULES = {"datastream.time_characteristic": "datastream.former"}
 """Modules of former PyFlink versions -> where their names are."""
 
 _MOVES = (
-    (
-        "common",
-        "base",
-        "clock errors faults files ids pickling plain_data portable_errors user_code watermarks",
-    ),
+    ("common", "base", "clock errors faults files ids pickling plain_data portable_errors user_code watermarks"),
     ("common", "metrics", "metrics:metricbase"),
     ("datastream", "datastream", "join_functions:window_functions"),
     ("checkpoint", "snapshots", "reader writer difference columns"),
@@ -77,7 +73,8 @@ _MOVES = (
         "connectors.files",
         "bucket_assigners bulk_parts:parts file_committer:committer file_compaction:compaction "
         "file_enumerator:enumerator file_format file_parts:parts file_sink:sink file_source:source "
-        "file_writer:writer kept_files:committer paths rolling streaming_file_sink:sink success_markers text_lines",
+        "file_writer:writer kept_files:committer paths rolling streaming_file_sink:sink success_markers "
+        "text_lines",
     ),
     ("connectors", "connectors.sockets", "received_lines socket_receiver:source socket_source:source"),
     ("connectors", "connectors.tables", "delta_sink:delta iceberg_sink:iceberg table_sink:sink"),
@@ -90,8 +87,8 @@ _MOVES = (
     (
         "connectors",
         "connectors.values",
-        "collection:ranges number_sequence:ranges data_generator ranges hybrid_source "
-        "collect:sinks cache print:sinks discard:sinks once:sinks",
+        "collection:ranges number_sequence:ranges data_generator ranges hybrid_source collect:sinks cache "
+        "print:sinks discard:sinks once:sinks",
     ),
     (
         "connectors",
@@ -104,6 +101,44 @@ _MOVES = (
         "operators.contracts",
         "source sink contexts functions generators watermarks metrics time_domain:contexts column_batch:batch",
     ),
+    ("base", "base", "ids:hashing watermarks:clock plain_data:pickling counts:plain_text held_dir:private_dirs"),
+    ("graph", "graph", "event_time:plan output_tag:transformation"),
+    ("operators.flow", "operators.flow", "sorted_feed:feeds"),
+    (
+        "operators.kinds",
+        "operators.kinds",
+        "async_calls:async_io broadcast_contexts:function_operator timestamps:source",
+    ),
+    ("operators.windows", "operators.windows", "emission:contexts adding:slices time_assigners:assigner"),
+    ("state", "state", "interfaces:descriptors key_types:keys map_state:keyed compaction:materialize"),
+    ("connectors", "operators.contracts", "delivery:sink"),
+    ("connectors", "connectors", "directory_mark:staged_file"),
+    (
+        "connectors.files",
+        "connectors.files",
+        "enumerator:source text_lines:file_format paths:file_format compaction:parts success_markers:parts "
+        "rolling:bucket_assigners",
+    ),
+    (
+        "connectors.formats",
+        "connectors.formats",
+        "avro_columns:arrow_types csv_rows:csv_schemas avro_files:avro_schemas",
+    ),
+    ("connectors.formats", "base", "libraries:imports"),
+    ("connectors.functions", "connectors.functions", "former:function_sink"),
+    ("connectors.jdbc", "connectors.jdbc", "batches:statement"),
+    ("connectors.kafka", "connectors.kafka", "broker_checks:cluster deserialization:serialization enumerator:source"),
+    ("connectors.mysql", "connectors.mysql", "encoding:session failures:session database:sink"),
+    ("connectors.postgresql", "connectors.postgresql", "encoding:session failures:session database:sink"),
+    ("connectors.sql", "connectors.sql", "failures:database names:database encoding:table committer:sink frames:table"),
+    ("connectors.redis", "connectors.redis", "server:sink"),
+    (
+        "datastream",
+        "datastream",
+        "selectors:typed_functions interval_join:joined_streams interruption:executor "
+        "broadcast_stream:connected_streams",
+    ),
+    ("operators.contracts", "operators.contracts", "contexts:functions settings:operator"),
 )
 """Package, its successor, and the modules that moved there (``old:new`` where the last name changed too)."""
 

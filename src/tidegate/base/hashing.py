@@ -1,10 +1,14 @@
-"""Hashes of file handles, a fast one against damage and a cryptographic one against forgery; and the key that signs snapshots."""
+"""Hashes of file handles, a fast one against damage and a cryptographic one against forgery; and the key that signs snapshots.
+
+Identifiers: job ids, attempt tokens, stable hashes of names.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import os
+import secrets
 import stat
 from typing import Any
 
@@ -100,3 +104,18 @@ def _bad(where: str, path: str, found: str) -> ConfigurationError:
         found=f"{path}: {found}",
         cure=f"make one: (umask 077; openssl rand -hex 32 > {path}), and copy it to every host that restores the job",
     )
+
+
+def new_job_id() -> str:
+    """Return a random job id of 32 hex digits, as in Flink."""
+    return secrets.token_hex(16)
+
+
+def new_token() -> str:
+    """Return a short random token, unique for each attempt of a task or job."""
+    return secrets.token_hex(6)
+
+
+def stable_hash(text: str) -> str:
+    """Return 32 hex digits, the same for the same text in every process."""
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()

@@ -8,6 +8,8 @@
 
 ``pyflink_names.json`` lists all modules, classes and methods of PyFlink, and what its modules import from each other. It is
 consulted only when a name was not found. So it need not change when Tidegate gets a name: what exists is never reported as missing.
+
+Import libraries of an extra when a format or a connector is first used.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, NoReturn
 
-from tidegate.base.errors import NotInTidegateError, ProgramError
+from tidegate.base.errors import ConfigurationError, NotInTidegateError, ProgramError
 from tidegate.base.former_names import ELSEWHERE, FORMER, FORMER_MODULES, MOVED, former
 
 _THEIRS, _OURS = "pyflink", "tidegate"
@@ -295,3 +297,16 @@ def _former(module: str, name: str) -> Any:
 def _is_import(frame: Any) -> bool:
     """Return whether the frame executes ``from ... import ...``."""
     return bool(frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM)
+
+
+def library(name: str, wanted_by: str, extra: str = "formats") -> Any:
+    """Import the module ``name`` of a library. Raises ConfigurationError with the name of the extra if it is missing."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise ConfigurationError(
+            f"{wanted_by} needs the package {package}",
+            found=f"it cannot be imported: {error}",
+            cure=f"pip install 'tidegate[{extra}]', in the environment of the workers too",
+        ) from error

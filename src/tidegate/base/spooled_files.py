@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from tidegate.base.errors import CorruptFileError, StorageError
 from tidegate.base.files import FileHandle, Files, FileWriter, Paths, verified_copy, verify
 from tidegate.base.hashing import content_hash, is_strong
-from tidegate.base.held_dir import HeldDirectory, sweep
+from tidegate.base.private_dirs import HeldDirectory, sweep
 
 STATE_FILES = "shared/"
 KEPT_SIZE = 8 << 20

@@ -10,8 +10,7 @@ from tidegate.base.errors import SnapshotInUseError, TidegateError
 from tidegate.base.files import Files
 from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
-from tidegate.checkpoint.lineage import all_completed, read_lineage
-from tidegate.checkpoint.locate import Located, locate_exactly
+from tidegate.checkpoint.locate import Located, all_completed, locate_exactly, read_lineage
 from tidegate.checkpoint.metadata import FILE_NAME, SAVEPOINT, SHARED, metadata_path, read_metadata
 
 logger = logging.getLogger(__name__)

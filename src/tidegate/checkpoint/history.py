@@ -1,6 +1,8 @@
 """The history of a job's checkpoints (C19), and its file.
 
 The file is bounded, outlives the driver, and never blocks a job.
+
+A job's checkpoints as faces list them: the history on storage, and which checkpoints still exist.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.base.errors import RestoreError, StorageError
+from tidegate.base.errors import RestoreError, StorageError, TidegateError
 from tidegate.base.files import Files
-from tidegate.checkpoint.envelope import seal, unseal
-from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata
+from tidegate.checkpoint.locate import locate_exactly, read_lineage
+from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata, seal, unseal
 
 logger = logging.getLogger(__name__)
 
@@ -255,3 +257,47 @@ def _read_or_begin(files: Files) -> list[HistoryEntry]:
 
 def _read_version_1(body: bytes) -> list[HistoryEntry]:
     return msgspec.json.decode(body, type=list[HistoryEntry])
+
+
+class ListedCheckpoint(HistoryEntry, frozen=True, kw_only=True, omit_defaults=True):
+    """``kept``: the address of a checkpoint that still exists; None: it was subsumed, or it failed."""
+
+    kept: str | None
+
+
+class CheckpointList(msgspec.Struct, frozen=True, kw_only=True):
+    """Oldest first."""
+
+    directory: str
+    checkpoints: list[ListedCheckpoint]
+
+
+def list_checkpoints(files: Files) -> CheckpointList:
+    """List the checkpoints of a job's directory, also when no driver of the job runs. Damage raises ``CorruptFileError``."""
+    kept = _kept(files)
+    entries = _with_unentered(read_history(files), kept)
+    listed = [
+        ListedCheckpoint(**msgspec.structs.asdict(entry), kept=kept.get(entry.checkpoint_id)) for entry in entries
+    ]
+    return CheckpointList(directory=files.root, checkpoints=listed)
+
+
+def _kept(files: Files) -> dict[int, str]:
+    """Return the address of every checkpoint that still exists."""
+    lineage = read_lineage(files)
+    points = (*lineage.retained, *lineage.protected)
+    return {p.checkpoint_id: p.directory or files.location(f"chk-{p.checkpoint_id}") for p in points}
+
+
+def _with_unentered(entries: list[HistoryEntry], kept: dict[int, str]) -> list[HistoryEntry]:
+    """Add checkpoints that the history does not have. The history is written last: a checkpoint that was completed just now, or
+    just before the driver died, is missing in it."""
+    missing = sorted(kept.keys() - {entry.checkpoint_id for entry in entries})
+    return entries + [_from_metadata(number, kept[number]) for number in missing]
+
+
+def _from_metadata(checkpoint_id: int, address: str) -> HistoryEntry:
+    try:
+        return entry_of(locate_exactly(address).metadata)
+    except TidegateError:  # the checkpoint is damaged, or is being deleted
+        return blank_entry(checkpoint_id, CheckpointStatus.COMPLETED)

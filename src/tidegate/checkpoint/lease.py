@@ -55,7 +55,7 @@ from tidegate.base import faults
 from tidegate.base.clock import Clock
 from tidegate.base.errors import FencedError, InternalError, LeaseError
 from tidegate.base.files import Files
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.checkpoint.lease_records import (
     AttemptStatus,
     Claim,

@@ -29,10 +29,10 @@ from dataclasses import dataclass
 import msgspec
 
 from tidegate.base import faults
+from tidegate.base.clock import MIN_WATERMARK
 from tidegate.base.errors import ConfigurationError, NoTargetError, StorageError
 from tidegate.base.files import Files, verified_copy
-from tidegate.base.ids import new_token
-from tidegate.base.watermarks import MIN_WATERMARK
+from tidegate.base.hashing import new_token
 from tidegate.checkpoint.metadata import (
     FILE_NAME,
     SAVEPOINT,

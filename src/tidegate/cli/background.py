@@ -1,4 +1,10 @@
-"""``run -d``: starts a driver in its own session, which outlives the shell, and waits until its job runs."""
+"""``run -d``: starts a driver in its own session, which outlives the shell, and waits until its job runs.
+
+``run --supervise``: starts a dead driver again, from the latest checkpoint of its job.
+
+A driver is dead if a signal ended it that is not a request: SIGKILL (out of memory), SIGSEGV and the like. SIGINT and SIGTERM are
+requests: the job is suspended, and its supervision ends. A driver that exits by itself is never started again.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +13,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
+from tidegate.base.plain_text import count
 from tidegate.cli.outcome import as_line, print_json, say
 from tidegate.cli.screen import Terminal
-from tidegate.control.launch import VARIABLE, jobs_of, log_file, reported_error
+from tidegate.common.options import JOB_ID, RESTART_COVERS_START
+from tidegate.control.launch import VARIABLE, jobs_of, log_file, reported_error, supervises
 from tidegate.control.registry import JobRecord
 
 _LOOK_S = 0.1
@@ -85,3 +95,89 @@ def _running(driver: subprocess.Popen[bytes], launch: str) -> JobRecord | None:
     finally:
         if terminal is not None:
             terminal.close()
+
+
+MOST_RESTARTS = 10
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+_LONG_LIFE_S = 300.0
+"""A driver that ran this long before it died was healthy: the restarts are counted from zero again."""
+_WAITS = f"-D{RESTART_COVERS_START.key}=true"
+"""A driver that is started again must survive the outages that its restart strategy covers."""
+_REQUESTS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
+class Supervisor:
+    """``most`` is the number of restarts in a row. ``pause`` waits for a number of seconds."""
+
+    def __init__(self, options: list[str], most: int, pause: Callable[[float], None] = time.sleep) -> None:
+        self._options, self._most, self._pause = options, most, pause
+        self._launch = os.environ.get(VARIABLE) or new_token()
+        self._stopped = self._passed_on = False
+        self._driver: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> int:
+        """Run drivers, and return the exit code of the last one."""
+        with supervises(self._launch):
+            return self._run()
+
+    def _run(self) -> int:
+        job_id: list[str] = []
+        starts = restarts = 0
+        while True:
+            began = time.monotonic()
+            driver, code = self._run_driver([*job_id, *([_WAITS] if starts else []), *self._options])
+            starts += 1
+            if code >= 0:
+                return code
+            restarts = 0 if time.monotonic() - began > _LONG_LIFE_S else restarts
+            died = f"the driver (process {driver}) died of {signal.Signals(-code).name}"
+            jobs = [job for job in jobs_of(self._launch) if job.owner.pid == driver]
+            if (reason := self._why_not_again(-code, jobs, restarts)) is not None:
+                say(f"{died}; it is not started again: {reason}", err=True)
+                return 128 - code
+            restarts += 1
+            pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (restarts - 1))
+            say(f"{died}; it is started again in {pause:.0f} s ({restarts} of {self._most})", err=True)
+            self._pause(pause)
+            job_id = [f"-D{JOB_ID.key}={jobs[0].job_id}"] if jobs else job_id
+
+    def _why_not_again(self, number: int, jobs: list[JobRecord], restarts: int) -> str | None:
+        if self._stopped or number in _REQUESTS:
+            return "it was told to stop"
+        if restarts >= self._most:
+            return f"{count(restarts, 'restart')} in a row did not help"
+        if len(jobs) > 1:
+            return "the program had started more than one job, and would start again with the first"
+        if jobs and jobs[0].has_ended:
+            return f"its job was {jobs[0].state}"
+        if jobs and (jobs[0].checkpoint_interval_ms is None or jobs[0].is_temporary):
+            return "its job has no checkpoints to continue from (execution.checkpointing.interval and .dir)"
+        return None
+
+    def _run_driver(self, options: list[str]) -> tuple[int, int]:
+        """Run one driver and return its pid and exit code, which is negative if a signal ended it."""
+        with self._passing_on():
+            self._driver = subprocess.Popen(driver_command(options), env={**os.environ, VARIABLE: self._launch})
+            if self._stopped and not self._passed_on:  # there was no driver yet
+                self._driver.terminate()
+            try:
+                return self._driver.pid, self._driver.wait()
+            finally:
+                self._driver = None
+
+    @contextmanager
+    def _passing_on(self) -> Iterator[None]:
+        """Pass SIGTERM on to the driver. SIGINT of a terminal has reached the driver already."""
+
+        def pass_on(number: int, frame: object) -> None:
+            self._stopped = True
+            if number != signal.SIGINT and self._driver is not None:
+                self._passed_on = True
+                self._driver.send_signal(number)
+
+        before = {number: signal.signal(number, pass_on) for number in _REQUESTS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.base.counts import duration
 from tidegate.base.errors import RestoreError
 from tidegate.base.files import Files
-from tidegate.base.plain_text import plain_line
-from tidegate.checkpoint.history import OperatorFigures
+from tidegate.base.plain_text import duration, plain_line
+from tidegate.checkpoint.history import CheckpointList, ListedCheckpoint, OperatorFigures, list_checkpoints
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
-from tidegate.checkpoint.listing import CheckpointList, ListedCheckpoint, list_checkpoints
 from tidegate.checkpoint.locate import names_in
 from tidegate.checkpoint.metadata import FILE_NAME
 from tidegate.cli.jobs import moment

@@ -64,9 +64,9 @@ def debug(
 
 def _replay_program(script: str, path: str, directory: str, stopped: Callable[[Failure], None], most: int) -> None:
     """Run the rounds after a checkpoint with the program as it is now."""
-    from tidegate.base.counts import count
+    from tidegate.base.plain_text import count
     from tidegate.cli.explain import built
-    from tidegate.runtime.replay_checkpoint import End, replay_behind
+    from tidegate.runtime.replay import End, replay_behind
 
     found = replay_behind(built(script, [], {}, asks="debug"), path, directory, stopped, most)
     if found.end is not End.FAILED:
@@ -98,7 +98,7 @@ def _print(failure: Failure) -> None:
 
 
 def _print_json(failure: Failure) -> None:
-    from tidegate.cli.state_rows import jsonable
+    from tidegate.cli.state_views import jsonable
 
     print_json(
         {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.base.counts import count
 from tidegate.base.errors import ProgramError
+from tidegate.base.plain_text import count
 from tidegate.cli.script import run_script
 from tidegate.common.global_configuration import set_dynamic_properties
 from tidegate.datastream.executor import JobHandle, instead_of_all

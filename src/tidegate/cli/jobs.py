@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tidegate.base.counts import count, duration
 from tidegate.base.errors import JobOverError, UnreachableError
-from tidegate.base.plain_text import plain_line
+from tidegate.base.plain_text import count, duration, plain_line
 from tidegate.cli.outcome import Json, Verbose, command, print_json, say, table
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, find
@@ -21,7 +20,7 @@ from tidegate.control.messages import Operation, OperationStatus
 from tidegate.control.registry import DriverLife, JobRecord
 
 if TYPE_CHECKING:
-    from tidegate.control.details import JobDetails
+    from tidegate.control.jobs import JobDetails
 
 _SHORT_ID, _LONG_ID = 8, 32
 

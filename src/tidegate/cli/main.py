@@ -16,7 +16,8 @@ import tidegate
 from tidegate.base.errors import ConfigurationError
 from tidegate.base.plain_text import PlainFormatter, plain_line
 from tidegate.base.process import heed_sigterm
-from tidegate.cli import background, commands, debug, jobs, kafka, state, watching
+from tidegate.cli import background, commands, debug, jobs, kafka, state
+from tidegate.cli.background import MOST_RESTARTS, Supervisor
 from tidegate.cli.flink_options import instead_of
 from tidegate.cli.outcome import (
     ExitCode,
@@ -29,7 +30,6 @@ from tidegate.cli.outcome import (
     say,
 )
 from tidegate.cli.script import run_script, spark_ahead
-from tidegate.cli.supervising import MOST_RESTARTS, Supervisor
 from tidegate.common.configuration import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties, tell_file
 from tidegate.common.option_types import BOOL
@@ -209,8 +209,8 @@ app.command()(commands.checkpoint)
 app.command()(commands.savepoint)
 app.command()(commands.stop)
 app.command()(commands.cancel)
-app.command()(watching.logs)
-app.command()(watching.wait)
+app.command()(commands.logs)
+app.command()(commands.wait)
 app.command()(debug.debug)
 
 

@@ -1,27 +1,42 @@
-"""The output of ``tidegate state``: operators and states, rows, differences."""
+"""The output of ``tidegate state``: operators and states, rows, differences.
+
+Writes rows of a snapshot as a table, CSV, JSON lines or Parquet. Only the table holds all rows in memory.
+"""
 
 from __future__ import annotations
 
+import csv
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, TextIO
 
+import msgspec
 from rich.console import Console
 from rich.progress import Progress
 
-from tidegate.base.counts import count
 from tidegate.base.errors import ConfigurationError
+from tidegate.base.imports import library
 from tidegate.base.pickling import allow_stored
-from tidegate.base.plain_text import plain_line
-from tidegate.cli import state_rows
+from tidegate.base.plain_text import count, plain, plain_line
 from tidegate.cli.outcome import print_json, say, table
 from tidegate.common import global_configuration
 from tidegate.common.options import SIGNING_KEY_FILE
-from tidegate.snapshots.columns import StateColumn, state_columns, timer_columns
+from tidegate.connectors.formats.arrow_types import arrow_schema, converters
 from tidegate.snapshots.difference import OperatorChange, difference
-from tidegate.snapshots.reader import TIMERS, Count, OperatorInfo, SnapshotReader
+from tidegate.snapshots.entries import StateRow, TimerRow
+from tidegate.snapshots.reader import (
+    TIMERS,
+    Count,
+    OperatorInfo,
+    SnapshotReader,
+    StateColumn,
+    as_text,
+    plain_columns,
+    state_columns,
+    timer_columns,
+)
 
 
 def open_snapshot(path: str, signing_key_file: str | None, *, allow_pickle: bool) -> SnapshotReader:
@@ -71,14 +86,14 @@ def _print_rows(columns: list[StateColumn], rows: Iterator[Any], *, csv: bool, j
             "Rows are written in one format only", found="--csv, --json or --parquet together", cure="give one of them"
         )
     if parquet is not None:
-        number = state_rows.write_parquet(parquet, columns, rows)
+        number = write_parquet(parquet, columns, rows)
         say(f"{count(number, 'row')} in {parquet}", err=True)
     elif csv:
-        state_rows.write_csv(sys.stdout, columns, rows)
+        write_csv(sys.stdout, columns, rows)
     elif json:
-        state_rows.write_json(sys.stdout, columns, rows)
+        write_json(sys.stdout, columns, rows)
     else:
-        say(state_rows.as_table(columns, rows))
+        say(as_table(columns, rows))
 
 
 def _owner_of(reader: SnapshotReader, state: str | None) -> str:
@@ -202,7 +217,7 @@ def _change_lines(change: OperatorChange) -> Iterator[str]:
         )
         yield f"  {state.state}: {numbers}{note}"
         for before, now in state.examples:
-            yield f"    {state_rows.changed_line(before, now)}"
+            yield f"    {changed_line(before, now)}"
 
 
 def _change_as_json(change: OperatorChange) -> dict[str, Any]:
@@ -224,8 +239,7 @@ def _change_as_json(change: OperatorChange) -> dict[str, Any]:
                 "same": state.same,
                 "note": state.note,
                 "examples": [
-                    {"before": state_rows.row_as_json(before), "now": state_rows.row_as_json(now)}
-                    for before, now in state.examples
+                    {"before": row_as_json(before), "now": row_as_json(now)} for before, now in state.examples
                 ],
             }
             for state in change.states
@@ -239,3 +253,107 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+_ROWS_AT_ONCE = 10_000
+_WIDEST = 80
+
+
+def as_table(columns: list[StateColumn], rows: Iterator[Any]) -> str:
+    """Lay out all rows in memory, for people."""
+    shown = [[_shortened(row[column.field]) for column in columns] for row in rows]
+    used = [n for n, column in enumerate(columns) if column.name != "namespace" or any(line[n] for line in shown)]
+    head = [columns[n].name for n in used]
+    return table(head, [[line[n] for n in used] for line in shown])
+
+
+def _shortened(value: Any) -> str:
+    text = "" if value is None else _shown(value)
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
+
+
+def _shown(value: Any) -> str:
+    """Show a value on one line. A text stays as it is, unless it would break the table."""
+    text = as_text(value)
+    return text if text.isprintable() else repr(value)
+
+
+def write_csv(out: TextIO, columns: list[StateColumn], rows: Iterator[Any]) -> None:
+    writer = csv.writer(out, lineterminator="\n")
+    on_terminal = out.isatty()  # a file gets the values unchanged
+    writer.writerow([column.name for column in columns])
+    for row in rows:
+        texts = ["" if (value := row[column.field]) is None else as_text(value) for column in columns]
+        writer.writerow(map(plain_line, texts) if on_terminal else texts)
+
+
+def write_json(out: TextIO, columns: list[StateColumn], rows: Iterator[Any]) -> None:
+    """Write one object in each line."""
+    out.writelines(plain(to_json({column.name: row[column.field] for column in columns})) + "\n" for row in rows)
+
+
+def to_json(value: Any) -> str:
+    """Write JSON. A value of a type that JSON lacks becomes its repr."""
+    return msgspec.json.encode(jsonable(value)).decode()
+
+
+def jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else repr(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: jsonable(item) for name, item in zip(value._fields, value, strict=True)}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if value is None or type(value) in (bool, float, str) or (type(value) is int and -(1 << 63) <= value < 1 << 64):
+        return value
+    return repr(value)
+
+
+def write_parquet(path: str, columns: list[StateColumn], rows: Iterator[Any]) -> int:
+    """Write a Parquet file and return the number of rows. Columns have the types of the state; pickled values become text."""
+    arrow, parquet = library("pyarrow", "Parquet files"), library("pyarrow.parquet", "Parquet files")
+    row_type, fields = plain_columns(columns)
+    schema, steps = arrow_schema(row_type), converters(row_type)
+    number = 0
+    with parquet.ParquetWriter(path, schema) as writer:
+        while some := [fields(row) for row in islice(rows, _ROWS_AT_ONCE)]:
+            number += len(some)
+            values = zip(*some, strict=True)
+            arrays = [
+                arrow.array([value if step is None else step(value) for value in column], type=field.type)
+                for column, step, field in zip(values, steps, schema, strict=True)
+            ]
+            writer.write_table(arrow.table(arrays, schema=schema))
+    return number
+
+
+# -- examples of changes -------------------------------------------------------------------------------------------------
+
+
+def changed_line(before: Any, now: Any) -> str:
+    if before is None:
+        return f"+ {_place(now)}{_shortened_value(now)}"
+    if now is None:
+        return f"- {_place(before)}{_shortened_value(before)}"
+    return f"~ {_place(now)}{_shortened_value(before)} ->{_shortened_value(now)}"
+
+
+def _place(row: Any) -> str:
+    if isinstance(row, TimerRow):
+        return f"{_shortened(row.key)} {_window(row.namespace)}{row.domain} time"
+    if row.key is None and row.map_key is None:
+        return "element"
+    parts = [_shortened(part) for part in (row.key, row.map_key) if part is not None]
+    return _window(row.namespace) + " ".join(parts) + ":"
+
+
+def _window(namespace: Any) -> str:
+    return "" if namespace is None else f"{namespace} "
+
+
+def _shortened_value(row: Any) -> str:
+    return f" {row.time_ms}" if isinstance(row, TimerRow) else f" {_shortened(row.value)}"
+
+
+def row_as_json(row: StateRow | TimerRow | None) -> Any:
+    return jsonable(row)

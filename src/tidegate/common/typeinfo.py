@@ -15,8 +15,8 @@ from typing import Annotated, Any, Optional
 import msgspec
 
 from tidegate.base.arguments import wrong
-from tidegate.base.counts import count
 from tidegate.base.errors import ProgramError
+from tidegate.base.plain_text import count
 from tidegate.common.time import Instant
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-from tidegate.base.counts import count
 from tidegate.base.errors import ProgramError
+from tidegate.base.plain_text import count
 
 __all__ = ["Row", "RowKind"]
 

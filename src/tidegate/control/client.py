@@ -26,12 +26,11 @@ from tidegate.base.errors import (
 )
 from tidegate.checkpoint.owner import is_here
 from tidegate.control import registry
-from tidegate.control.home import read_token
 from tidegate.control.messages import Code, Operation, OperationStatus, Problem
-from tidegate.control.registry import DriverLife, JobRecord
+from tidegate.control.registry import DriverLife, JobRecord, read_token
 
 if TYPE_CHECKING:
-    from tidegate.control.details import JobDetails
+    from tidegate.control.jobs import JobDetails
 
 T = TypeVar("T")
 _TIMEOUT_S = 30.0
@@ -79,7 +78,7 @@ class DriverClient:
         self.record = _reachable(record)
 
     def details(self) -> JobDetails:
-        from tidegate.control.details import JobDetails  # imports the runtime, which other commands do not need
+        from tidegate.control.jobs import JobDetails  # imports the runtime, which other commands do not need
 
         return self._ask("GET", "", JobDetails)
 

@@ -18,9 +18,8 @@ from starlette.routing import Route
 import tidegate
 from tidegate.base.errors import TidegateError
 from tidegate.base.files import Files
-from tidegate.checkpoint.listing import list_checkpoints
-from tidegate.control.details import Checkpoints, JobDetails, JobSummary
-from tidegate.control.jobs import ControlledJob, Jobs, problem_of
+from tidegate.checkpoint.history import list_checkpoints
+from tidegate.control.jobs import Checkpoints, ControlledJob, JobDetails, Jobs, JobSummary, problem_of
 from tidegate.control.messages import (
     CancelRequest,
     Code,

@@ -1,4 +1,7 @@
-"""The jobs of this process that take commands, the operations that commands begin, and the directories that commands may name."""
+"""The jobs of this process that take commands, the operations that commands begin, and the directories that commands may name.
+
+A job as the endpoint shows it, made from the ``JobView``.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ from tidegate.base.errors import (
     RefusedError,
     TidegateError,
 )
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
+from tidegate.checkpoint.history import CheckpointList
 from tidegate.common.job_status import JobStatus
 from tidegate.control.messages import Code, Operation, OperationStatus, Problem
 from tidegate.runtime.commands import (
@@ -33,6 +37,8 @@ from tidegate.runtime.commands import (
     TriggerSavepoint,
 )
 from tidegate.runtime.handle import StartedJob
+from tidegate.runtime.statistics import RoundStatistics
+from tidegate.runtime.view import AttemptView, CheckpointView, ExceptionView, JobView, OperatorView, Totals
 
 _MOST_ENDED = 50
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -224,3 +230,67 @@ def _refused(target: str, found: str, cure: str) -> ConfigurationError:
     return ConfigurationError(
         "The directory of the savepoint is not one that commands may name", where=repr(target), found=found, cure=cure
     )
+
+
+_ROUNDS = 20
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    job_id: str
+    name: str
+    state: str
+    started_ms: int
+
+
+class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Every list is oldest first and holds only the latest entries. Times are wall clock times in milliseconds."""
+
+    job_id: str
+    name: str
+    state: str
+    started_ms: int
+    ended_ms: int | None
+    directory: str
+    is_temporary: bool
+    checkpoint_interval_ms: int | None
+    guarantee: str | None
+    paths: tuple[dict[str, str | None], ...]
+    """From each source to each sink that it reaches: the guarantee, its reason, and what would raise it."""
+    finished_before: bool
+    totals: Totals
+    records_per_second: float
+    operators: tuple[OperatorView, ...]
+    attempts: tuple[AttemptView, ...]
+    rounds: tuple[RoundStatistics, ...]
+    checkpoints: tuple[CheckpointView, ...]
+    exceptions: tuple[ExceptionView, ...]
+
+    @staticmethod
+    def of(view: JobView, now_ms: int) -> JobDetails:
+        return JobDetails(
+            job_id=view.job_id,
+            name=view.name,
+            state=view.status.name,
+            started_ms=view.created_ms,
+            ended_ms=view.ended_ms,
+            directory=view.directory,
+            is_temporary=view.is_temporary,
+            checkpoint_interval_ms=view.checkpoint_interval_ms,
+            guarantee=None if view.guarantee is None else str(view.guarantee),
+            paths=() if view.guarantee is None else tuple(path.facts() for path in view.guarantee.paths),
+            finished_before=view.finished_before,
+            totals=view.totals,
+            records_per_second=view.records_per_second(now_ms),
+            operators=view.operators,
+            attempts=view.attempts,
+            rounds=view.rounds[-_ROUNDS:],
+            checkpoints=view.checkpoints,
+            exceptions=view.exceptions,
+        )
+
+
+class Checkpoints(CheckpointList, frozen=True, kw_only=True):
+    """The list of ``tidegate checkpoints --json``. ``latest`` holds the checkpoints of this run that the driver knows, complete or
+    not, with the times at which they passed each step."""
+
+    latest: tuple[CheckpointView, ...]

@@ -13,8 +13,7 @@ import msgspec
 from tidegate.base.errors import ConfigurationError
 from tidegate.checkpoint.owner import Owner, is_alive, this_process
 from tidegate.control import registry
-from tidegate.control.home import LOGS, folder, home, write_private
-from tidegate.control.registry import JobRecord
+from tidegate.control.registry import LOGS, JobRecord, folder, home, write_private
 
 VARIABLE = "TIDEGATE_LAUNCH"
 _program = ""

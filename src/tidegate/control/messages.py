@@ -1,4 +1,4 @@
-"""Messages between drivers and the command line, as JSON. The OpenAPI description is made from these types and ``details.py``."""
+"""Messages between drivers and the command line, as JSON. The OpenAPI description is made from these types and ``jobs.py``."""
 
 from __future__ import annotations
 

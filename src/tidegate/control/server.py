@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.base.errors import ConfigurationError
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.common.options import METRICS_PORT, METRICS_TOKEN_FILE
-from tidegate.control.home import SOCKETS, TOKENS, folder, remove_place, remove_socket, write_private
 from tidegate.control.jobs import Jobs
+from tidegate.control.registry import SOCKETS, TOKENS, folder, remove_place, remove_socket, write_private
 from tidegate.runtime.view import JobView
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from tidegate.base.errors import ProgramError
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.base.private_dirs import private_home
 from tidegate.common.options import CHECKPOINT_DIR
 from tidegate.connectors.values import cache

@@ -1,9 +1,8 @@
 """Streams, by PyFlink's module path."""
 
-from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from tidegate.datastream.cached_stream import CachedDataStream
 from tidegate.datastream.closeable_iterator import CloseableIterator
-from tidegate.datastream.connected_streams import ConnectedStreams
+from tidegate.datastream.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
 from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.stream import DataStream, DataStreamSink
 from tidegate.datastream.windowed_stream import AllWindowedStream, WindowedStream

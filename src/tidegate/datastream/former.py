@@ -19,8 +19,8 @@ from tidegate.common.options import (
 )
 from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
+from tidegate.connectors.files.file_format import StreamFormat
 from tidegate.connectors.files.source import FileSource
-from tidegate.connectors.files.text_lines import StreamFormat
 from tidegate.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
 
 if TYPE_CHECKING:

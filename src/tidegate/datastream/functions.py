@@ -43,8 +43,7 @@ from tidegate.datastream.window_functions import (
     WindowFunction,
 )
 from tidegate.metrics.metricbase import MetricGroup
-from tidegate.operators.contracts.contexts import DistributedCache
-from tidegate.operators.contracts.functions import CheckpointedFunction, FunctionObject
+from tidegate.operators.contracts.functions import CheckpointedFunction, DistributedCache, FunctionObject
 
 __all__ = [
     "AggregateFunction",

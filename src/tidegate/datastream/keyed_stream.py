@@ -31,7 +31,7 @@ from tidegate.operators.windows.assigner import WindowAssigner
 from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 
 if TYPE_CHECKING:
-    from tidegate.datastream.interval_join import IntervalJoin
+    from tidegate.datastream.joined_streams import IntervalJoin
 
 
 class KeyedStream(DataStream):
@@ -122,7 +122,7 @@ class KeyedStream(DataStream):
 
     def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
         """Join records of two keyed streams with the same key whose times are close to each other (Java's API)."""
-        from tidegate.datastream.interval_join import IntervalJoin  # it makes streams
+        from tidegate.datastream.joined_streams import IntervalJoin  # it makes streams
 
         return IntervalJoin(self, other_stream)
 

@@ -1,5 +1,5 @@
 """OutputTag: the name of a side output."""
 
-from tidegate.graph.output_tag import OutputTag
+from tidegate.graph.transformation import OutputTag
 
 __all__ = ["OutputTag"]

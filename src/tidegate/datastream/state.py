@@ -3,25 +3,23 @@
 from typing import TypeVar
 
 from tidegate.state.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-)
-from tidegate.state.interfaces import (
     AggregatingState,
+    AggregatingStateDescriptor,
     AppendingState,
     BroadcastState,
     ListState,
+    ListStateDescriptor,
     MapState,
+    MapStateDescriptor,
     MergingState,
     OperatorStateStore,
     ReadOnlyBroadcastState,
     ReducingState,
+    ReducingStateDescriptor,
     State,
+    StateDescriptor,
     ValueState,
+    ValueStateDescriptor,
 )
 from tidegate.state.ttl import StateTtlConfig
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import ProgramError
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.base.pickling import pickled
 from tidegate.base.user_code import calling_line
 from tidegate.common.conversion import converter
@@ -17,8 +17,7 @@ from tidegate.common.execution_config import ExecutionConfig
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TupleTypeInfo, TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.frames.for_each_checkpoint import for_each_checkpoint
-from tidegate.connectors.functions.former import AddedSink
-from tidegate.connectors.functions.function_sink import FunctionSink
+from tidegate.connectors.functions.function_sink import AddedSink, FunctionSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.connectors.values.sinks import CollectSink, PrintSink, collected
 from tidegate.datastream.closeable_iterator import CloseableIterator
@@ -37,17 +36,22 @@ from tidegate.datastream.functions import (
 from tidegate.datastream.operator_settings import OperatorSettings, StreamOperatorSettings
 from tidegate.datastream.output_tag import OutputTag
 from tidegate.datastream.printing import as_written_by_flink, formatter
-from tidegate.datastream.selectors import key_callable, partition_callable
 from tidegate.datastream.state import MapStateDescriptor
-from tidegate.datastream.typed_functions import TypedFlatMap, TypedMap, TypedProcess, typed
+from tidegate.datastream.typed_functions import (
+    TypedFlatMap,
+    TypedMap,
+    TypedProcess,
+    key_callable,
+    partition_callable,
+    typed,
+)
 from tidegate.graph.transformation import Input, OperatorSpec, Partitioning, Ship, Transformation
 from tidegate.operators.contracts.sink import Sink
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, TimestampsSpec
 
 if TYPE_CHECKING:
-    from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
     from tidegate.datastream.cached_stream import CachedDataStream
-    from tidegate.datastream.connected_streams import ConnectedStreams
+    from tidegate.datastream.connected_streams import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
     from tidegate.datastream.joined_streams import CoGroupedStreams, JoinedStreams
     from tidegate.datastream.keyed_stream import KeyedStream
     from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
@@ -199,8 +203,11 @@ class DataStream(StreamOperatorSettings):
 
     def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
         """Connect this stream with another one, of any type, for a function with a method for each and shared state."""
-        from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream  # they make streams
-        from tidegate.datastream.connected_streams import ConnectedStreams
+        from tidegate.datastream.connected_streams import (  # they make streams
+            BroadcastConnectedStream,
+            BroadcastStream,
+            ConnectedStreams,
+        )
 
         if isinstance(ds, BroadcastStream):
             return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
@@ -249,7 +256,7 @@ class DataStream(StreamOperatorSettings):
         *other_broadcast_state_descriptors: MapStateDescriptor,
     ) -> DataStream | BroadcastStream:
         """Send every record to every subtask. With descriptors: for ``connect``, whose function then has these states."""
-        from tidegate.datastream.broadcast_stream import BroadcastStream  # it makes streams
+        from tidegate.datastream.connected_streams import BroadcastStream  # it makes streams
 
         stream = self._shipped(Partitioning(Ship.BROADCAST))
         if broadcast_state_descriptor is None:

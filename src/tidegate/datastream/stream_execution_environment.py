@@ -31,18 +31,17 @@ from tidegate.common.options import (
 from tidegate.common.restart_strategy import RestartStrategyConfiguration
 from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
-from tidegate.connectors.formats.avro_files import AvroInputFormat
+from tidegate.connectors.formats.avro_schemas import AvroInputFormat
 from tidegate.connectors.frames.sources import DataFrameSource, StreamReaderSource
-from tidegate.connectors.functions.former import AddedSource
+from tidegate.connectors.functions.function_sink import AddedSource
 from tidegate.connectors.sockets.source import SocketSource
 from tidegate.connectors.values.cache import drop
 from tidegate.connectors.values.ranges import CollectionSource, records_of
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
-from tidegate.datastream.executor import JobHandle, started
+from tidegate.datastream.executor import Interruption, JobHandle, started
 from tidegate.datastream.former import FormerEnvironment
-from tidegate.datastream.interruption import Interruption
 from tidegate.datastream.job_dependencies import JobDependencies
 from tidegate.datastream.program import build_program, execution_plan
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup

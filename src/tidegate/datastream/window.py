@@ -2,9 +2,17 @@
 
 from typing import TypeVar
 
-from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
+from tidegate.base.clock import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.common.time import Time as Time
-from tidegate.operators.windows.assigner import MergingWindowAssigner, WindowAssigner
+from tidegate.operators.windows.assigner import (
+    GlobalWindows,
+    MergingWindowAssigner,
+    SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    WindowAssigner,
+)
 from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 from tidegate.operators.windows.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor, TimestampedValue
 from tidegate.operators.windows.sessions import (
@@ -13,13 +21,6 @@ from tidegate.operators.windows.sessions import (
     EventTimeSessionWindows,
     ProcessingTimeSessionWindows,
     SessionWindowTimeGapExtractor,
-)
-from tidegate.operators.windows.time_assigners import (
-    GlobalWindows,
-    SlidingEventTimeWindows,
-    SlidingProcessingTimeWindows,
-    TumblingEventTimeWindows,
-    TumblingProcessingTimeWindows,
 )
 from tidegate.operators.windows.trigger import Trigger, TriggerResult
 from tidegate.operators.windows.triggers import (

@@ -26,7 +26,7 @@ from tidegate.operators.contracts.specs import sinks_of
 from tidegate.operators.flow.rows import Ack, RoundContext
 from tidegate.runtime.checkpoints import Look
 from tidegate.runtime.commands import STOPPED, SavepointCommand, Stop, StopCommand, TriggerCheckpoint
-from tidegate.runtime.engine import Engine, RoundPlan, RoundResult
+from tidegate.runtime.engine import Engine, RoundPlan, RoundResult, Watchdog
 from tidegate.runtime.inbox import (
     Broke,
     Dropped,
@@ -41,7 +41,6 @@ from tidegate.runtime.inbox import (
     WorkEnded,
 )
 from tidegate.runtime.life_cycle import Restored
-from tidegate.runtime.merging import MergePolicy, Merging
 from tidegate.runtime.phase import (
     LastCut,
     Over,
@@ -55,12 +54,12 @@ from tidegate.runtime.phase import (
     last_of,
     moved,
 )
+from tidegate.runtime.planner import MergePolicy, Merging
 from tidegate.runtime.progress import rounds_behind, written_paths
 from tidegate.runtime.savepoints import CLOSED
 from tidegate.runtime.statistics import Listener, RoundStatistics, busy_seconds, statistics_of, tell
 from tidegate.runtime.steps import Discarded, Reached, SavepointCopied
 from tidegate.runtime.view import JobRecorder
-from tidegate.runtime.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 

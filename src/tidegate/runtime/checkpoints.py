@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from tidegate.base import faults
 from tidegate.base.clock import FOREVER
-from tidegate.base.counts import count
 from tidegate.base.errors import CheckpointError, RefusedError, RoundError, StorageError, TidegateError
+from tidegate.base.plain_text import count
 from tidegate.checkpoint.checkpoint import Checkpoint, Committed, Cut, Failed, Stored, Subsumed, SubtaskId, Triggered
 from tidegate.checkpoint.checkpoint import CheckpointFailureReason as Reason
 from tidegate.checkpoint.history import (

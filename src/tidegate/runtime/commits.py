@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tidegate.base import faults
 from tidegate.base.clock import Clock
-from tidegate.base.counts import count
 from tidegate.base.errors import CommitError, RetryableCommitError
+from tidegate.base.plain_text import count
 from tidegate.operators.contracts.sink import Committer, CommitterContext, Publication, committer_of
 from tidegate.operators.contracts.specs import SinkNode
 

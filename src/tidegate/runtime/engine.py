@@ -1,10 +1,17 @@
-"""The engine's protocol: what the job master needs from whatever runs rounds (Spark, or the simulated engine in tests)."""
+"""The engine's protocol: what the job master needs from whatever runs rounds (Spark, or the simulated engine in tests).
+
+Cancel a round that does not end, in time for the rules of failed checkpoints.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from tidegate.base.clock import Clock, Timer
 from tidegate.operators.flow.level import JobSpec
 from tidegate.operators.flow.rows import Ack, RoundContext, TaskPlan
 
@@ -48,3 +55,48 @@ class Engine(Protocol):
     def stop(self) -> None:
         """Release what ``start`` shipped, and the local state of the job on all hosts: the job has ended."""
         ...
+
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S = 1.0
+
+
+class Watchdog:
+    """Of one round: from ``watch`` to ``end``. ``aside``: where a cancellation, which may block, is made."""
+
+    def __init__(self, engine: Engine, clock: Clock, aside: Callable[[Callable[[], None]], None]) -> None:
+        self._engine, self._clock, self._aside = engine, clock, aside
+        self._lock = threading.Lock()
+        self._timer: Timer | None = None
+        self._over = False
+        self._cut = False
+
+    def watch(self, patience_s: float) -> None:
+        """Cancel the round if it has not ended after so long."""
+        self._arm(patience_s)
+
+    def cut(self) -> None:
+        """Cancel the round now, and again until it has ended: the engine may have been between two jobs, and have had nothing
+        to cancel."""
+        with self._lock:
+            if self._over:
+                return
+            self._cut = True
+            try:
+                self._engine.cancel()
+            except Exception as error:
+                log.warning("a round could not be cancelled: %s", error)
+        self._arm(_AGAIN_S)
+
+    def end(self) -> bool:
+        """Stop watching, because the round has ended, and return whether it was cancelled. After this nothing is cancelled: a
+        late cancellation would hit the next round."""
+        with self._lock:
+            self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        return self._cut
+
+    def _arm(self, seconds: float) -> None:
+        self._timer = self._clock.call_at(self._clock.monotonic() + seconds, lambda: self._aside(self.cut))

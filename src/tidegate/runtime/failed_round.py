@@ -18,8 +18,7 @@ import msgspec
 from tidegate.base import secrets
 from tidegate.base.errors import NewerFormatError, SnapshotError
 from tidegate.base.files import Files, corrupt, verified_copy
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import locate_own
+from tidegate.checkpoint.locate import locate_own, read_lineage
 from tidegate.operators.flow.level import JobSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan

@@ -1,24 +1,49 @@
-"""The life of an attempt as types: claimed, then checked and restored, or finished before. Each of them can be ended."""
+"""The life of an attempt as types: claimed, then checked and restored, or finished before. Each of them can be ended.
+
+The places of a job's files: its directory on storage or in memory, and the spool in which its state waits for checkpoints.
+
+A rehearsal: the functions of a job open where they will run, before anything is touched, to see whether their states fit.
+
+Most states are declared in ``open``, so nobody knows them before user code runs. It runs in the tasks, where it would run a moment
+later anyway and where its databases can be reached, not in the driver; functions that have opened stay open for the first
+round. Nothing is read, written or recorded: a program that does not fit leaves the job, its directory and the snapshot as they
+were. Once for a run of the driver: a restart has the same program, and the state it has written itself.
+
+A rehearsal does not find a state that a function declares only when it processes a record: such a misfit fails its round.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote
 
 from tidegate.base.clock import Clock, Timer
-from tidegate.base.errors import FencedError
+from tidegate.base.errors import ConfigurationError, FencedError, RoundError
+from tidegate.base.files import Files
+from tidegate.base.hashing import SigningKey
+from tidegate.base.private_dirs import HeldDirectory, mark_kept, sweep
+from tidegate.base.spooled_files import SpooledFiles
+from tidegate.checkpoint.assign import CURE_OF_STATES, Misfit, named, refusal
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
-from tidegate.checkpoint.misfits import Misfit, refusal
 from tidegate.checkpoint.recovery import Recovery
 from tidegate.checkpoint.savepoint import Ending
+from tidegate.common import options
 from tidegate.graph.plan import JobGraph
+from tidegate.operators.flow.rows import Ack, RoundContext
 from tidegate.runtime.checkpoints import Checkpoints, NoCheckpoints
 from tidegate.runtime.commits import SinkCommitters
+from tidegate.runtime.engine import Engine, RoundPlan, Watchdog
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
+from tidegate.runtime.settings import JobSettings
+from tidegate.state.local_dir import SHARED_MEMORY, host_dir, host_dirs, local_name
 
 log = logging.getLogger(__name__)
 
@@ -175,3 +200,128 @@ def _unless_fenced(act: Act) -> None:
         act()
     except FencedError as error:
         log.warning("%s", error)
+
+
+class JobFiles(NamedTuple):
+    """``files``: the job's directory. ``spool``: where state files wait; None: they are stored with their round. ``memory``: the
+    directory, if it is in the memory of this host and ends with the driver."""
+
+    files: Files
+    spool: str | None
+    memory: HeldDirectory | None
+
+
+def job_files(settings: JobSettings, run_id: str, local_root: str, *, one_host: bool) -> JobFiles:
+    key_file = settings.signing_key_file
+    key = SigningKey.load(key_file, where=options.SIGNING_KEY_FILE.key) if key_file else None
+    _sweep_memory(settings)
+    memory = _memory() if settings.in_memory and not settings.checkpoint_dir else None
+    directory = _job_directory(settings, run_id) if memory is None else memory.path
+    files, spool = Files(directory, strong=key is not None), None
+    if _stores_behind(settings, directory, one_host):
+        # Of this driver alone, below a name that only drivers of the same job and directory sweep.
+        spools = os.path.join(host_dir(local_root), _SPOOLS, quote(local_name(run_id, files.root), safe=""))
+        held = HeldDirectory(spools)
+        files = SpooledFiles(directory, held.path, settings.transfer_threads, held, strong=key is not None)
+        spool = held.path
+    files.signing_key = key
+    return JobFiles(files, spool, memory)
+
+
+def _stores_behind(settings: JobSettings, directory: str, one_host: bool) -> bool:
+    if settings.checkpoints is None or settings.upload == "with-round":
+        return False
+    if settings.upload == "auto":
+        return one_host and "://" in directory and not directory.startswith(("file:", "memory:"))
+    if not one_host:
+        raise ConfigurationError(
+            "State files cannot wait for a checkpoint: tasks and driver share no host",
+            where=options.UPLOAD.key,
+            found="behind, and tasks run on other hosts",
+            cure="remove the key: on a cluster state files are stored with their round",
+        )
+    return True
+
+
+def _job_directory(settings: JobSettings, run_id: str) -> str:
+    base = settings.checkpoint_dir
+    if base:
+        return f"{base.rstrip('/')}/{run_id}"
+    return tempfile.mkdtemp(prefix="tidegate-job-")
+
+
+def _memory() -> HeldDirectory:
+    """Return the directory for files in the memory of this host: its tasks can read them, and they end with the driver."""
+    if not os.access(_SHARED_MEMORY, os.W_OK):
+        raise ConfigurationError(
+            "Checkpoints cannot be stored in memory: the host has no writable file system in memory",
+            where="execution.checkpointing.storage: jobmanager",
+            found=f"{_SHARED_MEMORY} cannot be written",
+            cure="set execution.checkpointing.dir, or execution.checkpointing.storage: filesystem",
+        )
+    return HeldDirectory(os.path.join(host_dir(_SHARED_MEMORY), _IN_MEMORY))
+
+
+def _sweep_memory(settings: JobSettings) -> None:
+    """Delete files in memory that killed drivers have left, unless this job starts from them."""
+    restored = Files(settings.recovery_path).root if settings.recovery_path else ""
+    for place in host_dirs(_SHARED_MEMORY):
+        parent = os.path.join(place, _IN_MEMORY)
+        mark_kept(restored, parent)  # other jobs that start meanwhile leave it alone too
+        sweep(parent)
+
+
+_SHARED_MEMORY = SHARED_MEMORY
+_SPOOLS, _IN_MEMORY = "spools", "memory"
+
+
+def is_due(progress: Progress) -> bool:
+    """Whether there is a state that could be declared otherwise than it is stored."""
+    return any(snapshot.declares_states for snapshot in progress.snapshots.values())
+
+
+class Rehearsal:
+    """``patience_ms``: for user code that hangs; None: nothing bounds it."""
+
+    def __init__(
+        self, engine: Engine, clock: Clock, aside: Callable[[Callable[[], None]], None], patience_ms: float | None
+    ) -> None:
+        self._engine, self._clock, self._patience_ms = engine, clock, patience_ms
+        self._watchdog = Watchdog(engine, clock, aside)
+
+    def run(self, checked: Checked, token: str) -> None:
+        """Raises one ``RestoreError`` with all misfits of all operators, also those that were found by reading; else what user code
+        raised, as a round would."""
+        context = RoundContext(checked.round, f"{token}-rehearsal", None, self._clock.now_ms(), rehearsal=True)
+        acks = self._acks(checked.progress.plan(context, {}))
+        checked.refuse_misfits(_misfits(checked.graph, acks))
+        for ack in acks:
+            if ack.error is not None:
+                raise ack.error
+
+    def _acks(self, plan: RoundPlan) -> list[Ack]:
+        if self._patience_ms is not None:
+            self._watchdog.watch(self._patience_ms / 1000)
+        try:
+            return self._engine.run(plan)
+        except RoundError as error:
+            if self._watchdog.end():
+                raise RoundError(
+                    "The functions of the job take too long to open.",
+                    found=f"they had not all opened after {self._patience_ms:.0f} ms",
+                    cure="find out what open() waits for, or raise execution.checkpointing.timeout",
+                ) from error
+            raise
+        finally:
+            self._watchdog.end()
+
+
+def _misfits(graph: JobGraph, acks: Iterable[Ack]) -> list[Misfit]:
+    """Each once: all subtasks of an operator say the same."""
+    said = {(operator_id, text) for ack in acks for operator_id, found in ack.misfits.items() for text in found}
+    operators = {o.id: o for o in graph.operators}
+    return [
+        Misfit(o.uid_hash, f"{named(o.name, o.uid, o.uid_hash)}: {text}", CURE_OF_STATES)
+        for operator_id, text in sorted(said)
+        for o in (operators[operator_id],)
+    ]

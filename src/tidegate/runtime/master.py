@@ -20,18 +20,18 @@ from tidegate.base.errors import (
     TidegateError,
     UserCodeError,
 )
-from tidegate.base.ids import new_job_id, new_token
+from tidegate.base.hashing import new_job_id, new_token
 from tidegate.base.pickling import allow_stored
 from tidegate.checkpoint.lease import Liveness
 from tidegate.checkpoint.lease_records import AttemptStatus
-from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.locate import read_lineage
 from tidegate.checkpoint.owner import is_alive
 from tidegate.checkpoint.savepoint import Ending
 from tidegate.common import options
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.transformation import Program
-from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.operator import Settings
 from tidegate.operators.contracts.specs import SinkNode, sinks_of
 from tidegate.operators.flow.level import JobSpec, job_spec
 from tidegate.operators.loop.blame import SEE_CAUSE
@@ -48,13 +48,10 @@ from tidegate.runtime.commands import (
 )
 from tidegate.runtime.engine import Engine
 from tidegate.runtime.failed_round import FailedRound, forget
-from tidegate.runtime.generated_ids import GeneratedIds
-from tidegate.runtime.guarantee import check_required, guarantee_of
+from tidegate.runtime.guarantee import GeneratedIds, check_required, guarantee_of
 from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost, ThreadedLanes
-from tidegate.runtime.job_files import job_files
-from tidegate.runtime.life_cycle import Checked, FinishedBefore, Restored
+from tidegate.runtime.life_cycle import Checked, FinishedBefore, Rehearsal, Restored, job_files
 from tidegate.runtime.prometheus import open_metrics_port
-from tidegate.runtime.rehearsal import Rehearsal
 from tidegate.runtime.restart import SameFailures, is_outage
 from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.restoring import Restoring, Submission

@@ -15,8 +15,8 @@ from tidegate.graph.plan import Chain, JobGraph, Operator
 from tidegate.operators.contracts.source import SourcePlan
 from tidegate.operators.flow.rows import Ack, RoundContext, Status, TaskPlan
 from tidegate.runtime.engine import RoundPlan
-from tidegate.runtime.merging import Merge
-from tidegate.state import compaction
+from tidegate.runtime.planner import Merge
+from tidegate.state import materialize
 from tidegate.state.in_flight import InFlightLog, InFlightPart
 from tidegate.state.snapshot import (
     EMPTY,
@@ -275,7 +275,7 @@ def _run_to_merge(snapshot: OperatorSnapshot, merge: Merge) -> tuple[int, int] |
         return 0, len(files)
     if merge is Merge.WHOLE or (merge is Merge.BASES and len(files) > 1):
         return 0, len(files)
-    return compaction.plan(files)
+    return materialize.plan(files)
 
 
 _pack = msgspec.msgpack.Encoder().encode

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Protocol
 
-from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
+from tidegate.base.clock import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.checkpoint.history import HistoryEntry, OperatorFigures
 from tidegate.operators.contracts.metrics import DISTRIBUTION, METER
 from tidegate.runtime.view import JobView, OperatorView, Outcome

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from tidegate.base.counts import count
 from tidegate.base.errors import ConfigurationError, RoundError, TidegateError, UserCodeError
+from tidegate.base.plain_text import count
 from tidegate.base.portable_errors import kinds_of, with_causes
 from tidegate.base.user_code import users_line
 from tidegate.common import options

@@ -1,4 +1,7 @@
-"""How an attempt begins: claim the directory, decide what to restore, check the program against it, then take it over."""
+"""How an attempt begins: claim the directory, decide what to restore, check the program against it, then take it over.
+
+Records in flight of the restored checkpoint: whether they are wanted, and whether the program can take them.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,29 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from tidegate.base.clock import Clock
 from tidegate.base.errors import CorruptFileError, FencedError, RestoreError
 from tidegate.base.files import Files
 from tidegate.base.hashing import is_strong
 from tidegate.base.pickling import allow_stored
-from tidegate.checkpoint.assign import ProgramOperator, match_operators
+from tidegate.base.plain_text import count
+from tidegate.checkpoint.assign import Misfit, ProgramOperator, match_operators, named
 from tidegate.checkpoint.completed import TASK_OWNED, CompletedCheckpoints
 from tidegate.checkpoint.history import CheckpointHistory
 from tidegate.checkpoint.lease import Lease, Liveness, acquire, refuse_if_held
 from tidegate.checkpoint.lease_records import AttemptStatus
-from tidegate.checkpoint.lineage import Lineage, read_lineage
-from tidegate.checkpoint.locate import Located, locate_own
-from tidegate.checkpoint.metadata import CheckpointMetadata
-from tidegate.checkpoint.misfits import Misfit, named
-from tidegate.checkpoint.previous import offering_previous
-from tidegate.checkpoint.recovery import Recovery, decide, origin_of
+from tidegate.checkpoint.locate import Lineage, Located, locate_own, read_lineage
+from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
+from tidegate.checkpoint.recovery import Recovery, decide, offering_previous, origin_of
 from tidegate.checkpoint.savepoint import Ending, NewSavepoint, SavepointPlace, discard_unfinished
 from tidegate.common.options import ALLOW_PICKLE, SIGNING_KEY_FILE
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program, Role
 from tidegate.operators.contracts.source import SourceContext
 from tidegate.operators.contracts.specs import sinks_of, sources_of
-from tidegate.runtime import in_flight, rehearsal
+from tidegate.runtime import life_cycle
 from tidegate.runtime.checkpoints import Checkpoints, NoCheckpoints
 from tidegate.runtime.commands import Stop
 from tidegate.runtime.commits import SinkCommitters
@@ -43,8 +46,9 @@ from tidegate.runtime.savepoints import Around
 from tidegate.runtime.settings import JobSettings
 from tidegate.runtime.steps import CheckpointSteps, Steps
 from tidegate.runtime.view import JobRecorder
-from tidegate.state.key_types import key_identity
+from tidegate.state.keys import key_identity
 from tidegate.state.local_dir import local_name, remove_job
+from tidegate.state.snapshot import IN_FLIGHT, SPLITS, ListPart, OperatorSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +196,7 @@ class Restoring:
         refused: list[Misfit] = []
         # The planner refuses what cannot be read, before Spark starts.
         planner = self._new_planner(claimed.lease, graph, positions, refused)
-        rehearses = first and recovery.ending is None and rehearsal.is_due(progress)
+        rehearses = first and recovery.ending is None and life_cycle.is_due(progress)
         checked = Checked(claimed, recovery, graph, planner, progress, rehearses, (*misfits, *refused))
         if not rehearses:
             try:
@@ -345,7 +349,7 @@ def read_restored(job: Submission, located: Located | None) -> Read:
     if located is None:
         graph = job.graph({})
         return Read(graph, Progress(graph), {})
-    metadata = in_flight.restored(located.metadata, located.address, job.settings)
+    metadata = restored(located.metadata, located.address, job.settings)
     heads = {o.uid_hash for o in metadata.operators if o.in_flight()}
     graph = job.graph({o.uid_hash: o.max_parallelism for o in metadata.operators}, heads)
     located.check_files()
@@ -355,7 +359,7 @@ def read_restored(job: Submission, located: Located | None) -> Read:
         where=located.address,
         allow_non_restored_state=job.settings.ignore_unclaimed_state,
     )
-    in_flight.check_channels(graph, matched.states, located.address)
+    check_channels(graph, matched.states, located.address)
     # A file without a cryptographic hash may not get into a signed checkpoint: it is written again, as one of another directory.
     weak = job.files.strong and any(not is_strong(file.hash) for file in metadata.state_files())
     root = "" if located.root.root == job.files.root and not weak else located.root.root
@@ -393,3 +397,56 @@ def _declared(operator: Operator) -> ProgramOperator:
         is_source=operator.spec.role is Role.SOURCE,
         is_sink=operator.spec.role is Role.SINK,
     )
+
+
+def restored(metadata: CheckpointMetadata, where: str, settings: JobSettings) -> CheckpointMetadata:
+    """Return the checkpoint as the job restores it: without its records in flight, if the user configured this."""
+    if not metadata.is_unaligned:
+        return metadata
+    if metadata.checkpoint_id == settings.ignored_in_flight_of:
+        log.warning("%s: %s in flight discarded, as configured", where, count(metadata.in_flight_records, "record"))
+        return msgspec.structs.replace(metadata, operators=[_without(operator) for operator in metadata.operators])
+    if settings.batch_mode:
+        raise RestoreError(
+            "A job in batch mode cannot restore records in flight.",
+            where=where,
+            found=f"{count(metadata.in_flight_records, 'record')} in flight",
+            cure="restore it in streaming mode and take a savepoint, which contains no records in flight",
+        )
+    return metadata
+
+
+def _without(operator: OperatorState) -> OperatorState:
+    return msgspec.structs.replace(operator, subtasks=[_emptied(snapshot) for snapshot in operator.subtasks])
+
+
+def _emptied(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    """Discard the records in flight. Event time no longer waits for splits whose last records are discarded."""
+    part = snapshot.in_flight
+    if part is None:
+        return snapshot
+    ended = {log.split for log in part.logs if log.ends}
+    held = snapshot.parts.get(SPLITS)
+    rest = snapshot.without(IN_FLIGHT)
+    if not ended or not isinstance(held, ListPart):
+        return rest
+    return rest.with_part(
+        SPLITS, ListPart.of(held.redistribution, [row for row in held.values() if row[0] not in ended])
+    )
+
+
+def check_channels(graph: JobGraph, states: Mapping[str, OperatorState], where: str) -> None:
+    """Raise if records in flight came from an input that the operator no longer has."""
+    known = {chain.head.operator.uid_hash: {edge.name for edge in chain.inputs} for chain in graph.chains}
+    names = {operator.uid_hash: operator.name for operator in graph.operators}
+    for uid_hash, state in states.items():
+        channels = {name for part in state.in_flight() for name in part.channels}
+        if channels - known.get(uid_hash, set()):
+            raise RestoreError(
+                "Records in flight cannot be restored: the program has other inputs.",
+                where=f"{where}, operator {names.get(uid_hash, state.name)!r}",
+                found=f"{count(sum(part.records for part in state.in_flight()), 'record')} in flight, some from an input that "
+                "does not exist now",
+                cure="restore with the previous program and take a savepoint, which contains no records in flight; or set "
+                "execution.checkpointing.recover-without-channel-state.checkpoint-id to this checkpoint's id to discard them",
+            )

@@ -12,7 +12,7 @@ from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import options
 from tidegate.common.option_types import ports_of
 from tidegate.common.options import Option
-from tidegate.runtime.merging import MergePolicy
+from tidegate.runtime.planner import MergePolicy
 from tidegate.state.rocksdb_options import RocksdbOptions
 from tidegate.state.stores import StoreOptions
 

@@ -18,8 +18,7 @@ from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import JobGraph
 from tidegate.operators.flow.rows import MAX_WATERMARK, Ack
 from tidegate.runtime.guarantee import JobGuarantee, guarantee_of
-from tidegate.runtime.metrics import JobMetrics, Key, MetricView
-from tidegate.runtime.statistics import RoundStatistics
+from tidegate.runtime.statistics import JobMetrics, Key, MetricView, RoundStatistics
 
 _ROUNDS, _CHECKPOINTS, _ATTEMPTS, _EXCEPTIONS, _NOTES = 100, 50, 50, 50, 1000
 """How many of the latest items are shown."""

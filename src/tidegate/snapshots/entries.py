@@ -11,13 +11,11 @@ import msgspec
 from tidegate.base.arguments import shown
 from tidegate.base.errors import PickleRefusedError, StateFormatError
 from tidegate.base.files import Files
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.common.type_texts import parse_type
 from tidegate.state.codecs import Codec, TypeInfo, codec_for, expiring, list_codec_for
-from tidegate.state.compaction import last_entries, sorted_flat
 from tidegate.state.key_groups import encode_and_group
-from tidegate.state.key_types import KeyIdentity, key_identity
-from tidegate.state.keys import decode_key, encode_key
+from tidegate.state.keys import KeyIdentity, decode_key, encode_key, key_identity
 from tidegate.state.layout import (
     EVENT,
     GROUP_BYTES,
@@ -32,6 +30,7 @@ from tidegate.state.layout import (
     time_bytes,
     timer_key,
 )
+from tidegate.state.materialize import last_entries, sorted_flat
 from tidegate.state.namespaces import SLICES, read_namespace, write_namespace
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
 from tidegate.state.segments import SegmentWriter, read

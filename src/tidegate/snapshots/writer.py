@@ -15,7 +15,7 @@ import msgspec
 
 from tidegate.base.errors import SnapshotError
 from tidegate.base.files import Files, verified_copy
-from tidegate.base.ids import new_job_id, stable_hash
+from tidegate.base.hashing import new_job_id, stable_hash
 from tidegate.checkpoint.metadata import (
     FILE_NAME,
     SAVEPOINT,
@@ -29,7 +29,7 @@ from tidegate.snapshots.reader import SnapshotReader, keyed_parts
 from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, schema_of
 from tidegate.state.in_flight import InFlightPart
 from tidegate.state.key_groups import range_for
-from tidegate.state.key_types import key_identity
+from tidegate.state.keys import key_identity
 from tidegate.state.layout import STATE, state_name
 from tidegate.state.operator_state import OperatorStates
 from tidegate.state.refs import StateFile, StateSchema

@@ -27,8 +27,7 @@ from tidegate.runtime.statistics import Listener
 from tidegate.spark.pyspark_internals import collect, is_lost, release_shuffles, was_run_again
 from tidegate.spark.session import check_settings, is_local, spark_context
 from tidegate.spark.shipping import ship
-from tidegate.spark.task import ForgetJob, LevelTask, identity
-from tidegate.spark.worker_setup import WorkerSetup
+from tidegate.spark.task import ForgetJob, LevelTask, WorkerSetup, identity
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from tidegate.common.dependencies import Dependencies
 from tidegate.common.options import WORKER_LOG_LEVEL
 from tidegate.spark.bundle import make_bundle, staging
 from tidegate.spark.pyspark_internals import has_python_file
-from tidegate.spark.worker_setup import WorkerSetup
+from tidegate.spark.task import WorkerSetup
 
 log = logging.getLogger(__name__)
 

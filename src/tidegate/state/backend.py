@@ -11,18 +11,16 @@ from tidegate.base import faults
 from tidegate.base.arguments import shown
 from tidegate.base.errors import InternalError, StateAccessError, TidegateError
 from tidegate.base.files import Files
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.common.options import CACHE_SIZE
 from tidegate.state import keyed, ttl_states
 from tidegate.state.codecs import codec_for, expiry_of, list_codec_for
-from tidegate.state.compaction import Expired, merge_files
 from tidegate.state.context import FORKED, NO_KEY, KeyContext
 from tidegate.state.descriptors import StateDescriptor, expect_descriptor, schema_of
-from tidegate.state.key_types import key_identity
-from tidegate.state.keys import visible
+from tidegate.state.keyed import KeyedMapState
+from tidegate.state.keys import key_identity, visible
 from tidegate.state.layout import EVENT, PROCESSING, STATE, TIMERS, state_name, timer_from_local
-from tidegate.state.map_state import KeyedMapState
-from tidegate.state.materialize import applied_to, bring_up
+from tidegate.state.materialize import Expired, applied_to, bring_up, merge_files
 from tidegate.state.refs import KeyGroupRange, Misfits, StateFile, StateSchema, schema_mismatch
 from tidegate.state.segments import SegmentWriter, read
 from tidegate.state.single import ENTRY_BYTES, Changes, Entries, KeyedState, SingleState

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from tidegate.base.counts import count
+from tidegate.base.clock import MIN_WATERMARK
 from tidegate.base.errors import NewerFormatError, RestoreError
 from tidegate.base.files import FileHandle, Files, corrupt
-from tidegate.base.watermarks import MIN_WATERMARK
+from tidegate.base.plain_text import count
 from tidegate.state.key_groups import range_for
 from tidegate.state.refs import KeyGroupRange, StateFile
 

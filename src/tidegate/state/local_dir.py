@@ -1,7 +1,7 @@
 """Where local stores live: a root with space, a directory of this user, host and boot, one path per subtask.
 
-``<root>/tidegate-local-<uid>/<host>.<boot>.<pids>/stores/<job>/<operator>/<subtask>``. Drivers have their files next to ``stores``
-(``base/held_dir.py``). ``base/private_dirs.py`` finds the directory of the user. ``job`` names a job and its directory on storage
+``<root>/tidegate-local-<uid>/<host>.<boot>.<pids>/stores/<job>/<operator>/<subtask>``. Drivers have their files next to ``stores``.
+``base/private_dirs.py`` finds the directory of the user. ``job`` names a job and its directory on storage
 (``local_name``): jobs with the same id and different directories are different jobs.
 """
 
@@ -16,9 +16,8 @@ import time
 from urllib.parse import quote
 
 from tidegate.base.errors import ConfigurationError, StorageError
-from tidegate.base.held_dir import is_any_held
-from tidegate.base.ids import stable_hash
-from tidegate.base.private_dirs import existing_homes, opened_directory, private_home, remove_below
+from tidegate.base.hashing import stable_hash
+from tidegate.base.private_dirs import existing_homes, is_any_held, opened_directory, private_home, remove_below
 
 SHARED_MEMORY = "/dev/shm"
 ENOUGH_FREE = 2 << 30

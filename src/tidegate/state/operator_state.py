@@ -22,10 +22,15 @@ import msgspec
 from tidegate.base.errors import StateAccessError, StateFormatError
 from tidegate.base.files import Files
 from tidegate.state.codecs import codec_for
-from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, expect_descriptor, stored_type
-from tidegate.state.interfaces import BroadcastState, ListState
-from tidegate.state.key_types import key_identity
-from tidegate.state.keys import encode_key, form_of, visible
+from tidegate.state.descriptors import (
+    BroadcastState,
+    ListState,
+    MapStateDescriptor,
+    StateDescriptor,
+    expect_descriptor,
+    stored_type,
+)
+from tidegate.state.keys import encode_key, form_of, key_identity, visible
 from tidegate.state.layout import GROUP_BYTES, STATE
 from tidegate.state.refs import KeyGroupRange, Misfits, StateFile, StateSchema, schema_mismatch
 from tidegate.state.segments import SegmentWriter, read

@@ -25,8 +25,7 @@ import numpy as np
 from tidegate.base.errors import StateFormatError, TidegateError
 from tidegate.state.codecs import Codec
 from tidegate.state.context import Scoped, split
-from tidegate.state.descriptors import StateDescriptor
-from tidegate.state.interfaces import State
+from tidegate.state.descriptors import State, StateDescriptor
 from tidegate.state.key_groups import Int64s, encode_and_group, group_of
 from tidegate.state.keys import encode_key, form_of, forms_of
 from tidegate.state.layout import LENGTHS, namespace_bytes, read_varint, split_entry, state_head, state_prefixes

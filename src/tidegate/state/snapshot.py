@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tidegate.base.watermarks import MIN_WATERMARK
+from tidegate.base.clock import MIN_WATERMARK
 from tidegate.state import in_flight
 from tidegate.state.in_flight import InFlightPart
 from tidegate.state.key_groups import range_for

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.state.codecs import Codec, codec_for, expiring, list_codec_for
 from tidegate.state.descriptors import (
+    AggregatingState,
     AggregatingStateDescriptor,
+    ListState,
     MapStateDescriptor,
+    ReducingState,
     ReducingStateDescriptor,
     StateDescriptor,
+    ValueState,
 )
-from tidegate.state.interfaces import AggregatingState, ListState, ReducingState, ValueState
+from tidegate.state.keyed import ABSENT, KeyedMapState
 from tidegate.state.keys import visible
-from tidegate.state.map_state import ABSENT, KeyedMapState
 from tidegate.state.single import TrackedState
 from tidegate.state.ttl import StateTtlConfig
 

@@ -10,7 +10,7 @@ import cloudpickle
 
 from tidegate.base import faults
 from tidegate.base.errors import FencedError
-from tidegate.base.plain_data import find_other
+from tidegate.base.pickling import find_other
 from tidegate.operators.contracts.sink import Committer, CommitterContext, Prepared, Sink, WriterContext, committer_of
 
 START_MS = 1_700_000_000_000

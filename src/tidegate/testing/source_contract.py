@@ -22,7 +22,7 @@ from unittest import SkipTest
 
 import cloudpickle
 
-from tidegate.base.plain_data import find_other
+from tidegate.base.pickling import find_other
 from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.source import Boundedness, Source, SourcePlan, SplitEnumerator, SplitInterval
 

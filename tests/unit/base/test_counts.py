@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.base.counts import count
+from tidegate.base.plain_text import count
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.base import held_dir
+from tidegate.base import private_dirs
 from tidegate.base.errors import StorageError
-from tidegate.base.held_dir import HeldDirectory, is_any_held, mark_kept, sweep
+from tidegate.base.private_dirs import HeldDirectory, is_any_held, mark_kept, sweep
 
 _HOLD_AND_WAIT = """
 import sys
-from tidegate.base.held_dir import HeldDirectory, is_any_held, mark_kept
+from tidegate.base.private_dirs import HeldDirectory, is_any_held, mark_kept
 held = HeldDirectory(sys.argv[1])
 print(held.path, flush=True)
 sys.stdin.read()
@@ -54,15 +54,15 @@ def test_what_is_kept_or_asked_for_is_not_swept(tmp_path: Path) -> None:
 
 def test_a_sweep_between_making_and_locking_costs_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweeper locks and removes the directory before its owner comes to lock it."""
-    real, swept = held_dir._hold, []
+    real, swept = private_dirs._hold, []
 
     def after_a_sweep(place: str) -> int | None:
-        monkeypatch.setattr(held_dir, "_hold", real)
+        monkeypatch.setattr(private_dirs, "_hold", real)
         swept.append(place)
         sweep(str(tmp_path))
         return real(place)
 
-    monkeypatch.setattr(held_dir, "_hold", after_a_sweep)
+    monkeypatch.setattr(private_dirs, "_hold", after_a_sweep)
     held = HeldDirectory(str(tmp_path))
     assert os.path.isdir(held.path) and not held.path.startswith(swept[0])
     sweep(str(tmp_path))

@@ -13,7 +13,7 @@ import pytest
 from tidegate.base import faults
 from tidegate.base.errors import CorruptFileError, StorageError
 from tidegate.base.files import Files, verify_content
-from tidegate.base.held_dir import HeldDirectory
+from tidegate.base.private_dirs import HeldDirectory
 from tidegate.base.spooled_files import KEPT_SIZE, SpooledFiles
 
 PATIENCE_S = 60

@@ -15,7 +15,7 @@ import pytest
 from tidegate.base.errors import ConfigurationError
 from tidegate.base.files import Files
 from tidegate.base.private_dirs import has_account, user_name
-from tidegate.control.home import home
+from tidegate.control.registry import home
 
 
 @pytest.fixture(params=["unset", "/nonexistent", "/proc/self"])

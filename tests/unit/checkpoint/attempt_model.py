@@ -20,8 +20,7 @@ from tidegate.checkpoint.completed import CompletedCheckpoint, CompletedCheckpoi
 from tidegate.checkpoint.history import CheckpointHistory
 from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import AttemptStatus
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import Located, locate_own
+from tidegate.checkpoint.locate import Located, locate_own, read_lineage
 from tidegate.checkpoint.metadata import OperatorState
 from tidegate.checkpoint.owner import Owner
 from tidegate.checkpoint.policy import CheckpointPolicy

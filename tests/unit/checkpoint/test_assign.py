@@ -9,12 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.checkpoint.assign import (
+    CURE_OF_KEYS,
+    CURE_OF_REMOVED,
+    CURE_OF_STATES,
     Matched,
+    Misfit,
     ProgramOperator,
     match_operators,
+    refusal,
 )
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
-from tidegate.checkpoint.misfits import CURE_OF_KEYS, CURE_OF_REMOVED, CURE_OF_STATES, Misfit, refusal
 from tidegate.state.key_groups import range_for
 from tidegate.state.refs import StateFile, StateSchema, schema_mismatch
 from tidegate.state.snapshot import KEYED, WRITER, KeyedPart, ListPart, OperatorSnapshot, Redistribution, redistribute

@@ -17,7 +17,7 @@ from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus, HistoryEntry, OperatorFigures, read_history
 from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.lease_records import AttemptStatus
-from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.locate import read_lineage
 from tidegate.checkpoint.policy import CheckpointPolicy, CheckpointTrigger, FailureCounter, Retention
 
 PREFIX = "execution.checkpointing."

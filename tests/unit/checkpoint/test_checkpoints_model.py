@@ -23,7 +23,7 @@ from tidegate.checkpoint.checkpoint import Checkpoint, CheckpointFailureReason
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.history import CheckpointStatus
 from tidegate.checkpoint.lease import acquire
-from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.locate import read_lineage
 from tidegate.checkpoint.metadata import OperatorState
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import decide

@@ -15,7 +15,7 @@ from tidegate.base.files import Files
 from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownError
 from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
-from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.locate import read_lineage
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.state.refs import StateFile
 from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot

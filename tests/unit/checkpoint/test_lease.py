@@ -24,7 +24,7 @@ from tidegate.checkpoint.lease_records import (
     newest_token,
     restored_path,
 )
-from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.locate import read_lineage
 from tidegate.checkpoint.owner import Owner, is_alive, this_process
 
 FAR = Owner("far-away", 77)

@@ -12,8 +12,7 @@ from tidegate.base.errors import CorruptFileError, RestoreError
 from tidegate.base.files import Files
 from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import AttemptStatus, live_path
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import locate, locate_exactly
+from tidegate.checkpoint.locate import locate, locate_exactly, read_lineage
 from tidegate.checkpoint.metadata import read_metadata
 from tidegate.checkpoint.recovery import decide
 

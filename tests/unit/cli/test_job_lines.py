@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.base.counts import duration
+from tidegate.base.plain_text import duration
 from tidegate.checkpoint.savepoint import Copied
 from tidegate.cli.job_lines import copying_line, end_line, live_line, start_line
 from tidegate.common.job_status import JobStatus

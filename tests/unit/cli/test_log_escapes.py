@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tidegate.cli import watching
+from tidegate.cli import commands
 
 LOG = "caf\u00e9 \x1b]0;owned\x07\n".encode()
 
@@ -21,7 +21,7 @@ def test_escapes_in_a_log_are_shown_on_a_terminal_and_kept_in_a_pipe(
     with open(writing, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         for byte in LOG:  # a character may come in parts
-            watching._write(bytes([byte]))
+            commands._write(bytes([byte]))
         stream.flush()
         found = os.read(reading, 1000)
     os.close(reading)

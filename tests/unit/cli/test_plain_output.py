@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 from tidegate.base.errors import TidegateError
 from tidegate.base.plain_text import PlainFormatter, plain, plain_line
 from tidegate.checkpoint.owner import this_process
-from tidegate.cli import state_rows
+from tidegate.cli import state_views
 from tidegate.cli.main import app
 from tidegate.cli.outcome import readable, say, table
 from tidegate.cli.screen import Terminal
 from tidegate.common import Types, global_configuration
 from tidegate.control import registry
 from tidegate.control.registry import JobRecord
-from tidegate.snapshots.columns import StateColumn
+from tidegate.snapshots.reader import StateColumn
 
 EVIL = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\nFAKE  LINE"
 SHOWN = "a\\u001b]0;owned\\u0007\\u001b[2J\\u009b31m\\u202eb"
@@ -104,11 +104,11 @@ def test_lines_of_running_jobs_obey_nothing_of_their_names() -> None:
 def test_rows_of_state_are_plain_on_a_terminal_and_exact_in_a_file() -> None:
     columns, rows = [StateColumn("key", 0, Types.STRING())], [(EVIL,)]
     screen, file = Screen(), io.StringIO()
-    state_rows.write_csv(screen, columns, iter(rows))
-    state_rows.write_csv(file, columns, iter(rows))
+    state_views.write_csv(screen, columns, iter(rows))
+    state_views.write_csv(file, columns, iter(rows))
     assert screen.getvalue() == f"key\n{SHOWN}\\u000aFAKE  LINE\n"
     assert file.getvalue() == f'key\n"{EVIL}"\n'
-    state_rows.write_json(screen, columns, iter(rows))
+    state_views.write_json(screen, columns, iter(rows))
     assert not OBEYED.search(screen.getvalue()) and json.loads(screen.getvalue().splitlines()[-1]) == {"key": EVIL}
 
 

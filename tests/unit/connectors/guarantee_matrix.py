@@ -19,9 +19,9 @@ from tests.simulation.engine import Chances, SimulatedEngine
 from tests.unit.connectors.senders import Sender
 from tidegate.base.errors import RoundError
 from tidegate.common import Encoder
+from tidegate.connectors.files.file_format import StreamFormat
 from tidegate.connectors.files.sink import FileSink
 from tidegate.connectors.files.source import FileSource
-from tidegate.connectors.files.text_lines import StreamFormat
 from tidegate.connectors.frames import for_each_checkpoint
 from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink
 from tidegate.connectors.functions.function_sink import FunctionSink

@@ -10,8 +10,7 @@ import pytest
 from tests.unit.connectors.test_format_sinks import BulkContract, TestParquetSink
 from tidegate.base.errors import ArgumentTypeError, ProgramError
 from tidegate.common import Encoder
-from tidegate.connectors.files.bucket_assigners import BucketAssigner
-from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.bucket_assigners import BucketAssigner, RollingPolicy
 from tidegate.connectors.files.sink import FileSink
 from tidegate.datastream.connectors.file_system import FileCompactor, FileCompactStrategy
 from tidegate.testing.sink_contract import SinkContract

@@ -18,9 +18,8 @@ from tidegate.base.errors import (
     ProgramError,
     RetryableCommitError,
 )
-from tidegate.connectors.files.bucket_assigners import BucketAssigner
+from tidegate.connectors.files.bucket_assigners import BucketAssigner, PartInfo, RollingPolicy
 from tidegate.connectors.files.parts import MERGE_WIDTH, Fragment, full_levels
-from tidegate.connectors.files.rolling import PartInfo, RollingPolicy
 from tidegate.connectors.files.sink import FileSink, OutputFileConfig
 from tidegate.connectors.functions.function_sink import SinkContext
 from tidegate.operators.contracts.sink import Sink

@@ -17,8 +17,7 @@ from tests.sources import ScriptedSource
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import JobCancelledError
 from tidegate.checkpoint.locate import locate
-from tidegate.connectors.files.bucket_assigners import BucketAssigner
-from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.bucket_assigners import BucketAssigner, RollingPolicy
 from tidegate.connectors.files.sink import FileSink
 from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.specs import SinkSpec, SourceSpec

@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError, CorruptFileError, ProgramError
 from tidegate.common.time import Duration
-from tidegate.connectors.files.file_format import FileFormat
+from tidegate.connectors.files.file_format import FileFormat, StreamFormat, line_start
 from tidegate.connectors.files.source import FileEnumeratorProvider, FileSource
-from tidegate.connectors.files.text_lines import StreamFormat, line_start
-from tidegate.connectors.formats.avro_files import AvroFormat
-from tidegate.connectors.formats.avro_schemas import AvroSchema
+from tidegate.connectors.formats.avro_schemas import AvroFormat, AvroSchema
 from tidegate.connectors.formats.csv_files import CsvReaderFormat, CsvSchema
 from tidegate.connectors.formats.parquet_files import ParquetColumnarRowInputFormat
 from tidegate.operators.contracts.source import Boundedness, Source, SplitInterval

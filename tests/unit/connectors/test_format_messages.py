@@ -11,6 +11,7 @@ import cloudpickle
 import pytest
 
 from tests.unit.connectors.format_examples import ITEM, item
+from tidegate.base import imports
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError, UserCodeError
 from tidegate.common import (
     DeserializationSchema,
@@ -20,7 +21,6 @@ from tidegate.common import (
     SimpleStringSchema,
     Types,
 )
-from tidegate.connectors.formats import libraries
 from tidegate.datastream.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema, AvroSchema
 from tidegate.datastream.formats.csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from tidegate.datastream.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
@@ -291,5 +291,5 @@ def test_a_schema_of_a_user_has_batches_too() -> None:
 
 def test_a_library_that_is_missing_is_named() -> None:
     with pytest.raises(ConfigurationError, match=r"Parquet files needs the package nolibrary") as caught:
-        libraries.library("nolibrary.parquet", "Parquet files")
+        imports.library("nolibrary.parquet", "Parquet files")
     assert "pip install 'tidegate[formats]'" in str(caught.value)

@@ -17,7 +17,7 @@ import pytest
 from tests.unit.connectors.format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 from tidegate.base.errors import ArgumentTypeError, UserCodeError
 from tidegate.common import Row
-from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.bucket_assigners import RollingPolicy
 from tidegate.connectors.files.sink import FileSink
 from tidegate.datastream.formats.avro import AvroBulkWriters
 from tidegate.datastream.formats.csv import CsvBulkWriters

@@ -12,8 +12,8 @@ from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramE
 from tidegate.common import Types
 from tidegate.connectors.jdbc.sink import JdbcSink as OurSink
 from tidegate.connectors.jdbc.statement import Statement
-from tidegate.connectors.mysql.database import MySqlDatabase
-from tidegate.connectors.postgresql.database import PostgreSqlDatabase
+from tidegate.connectors.mysql.sink import MySqlDatabase
+from tidegate.connectors.postgresql.sink import PostgreSqlDatabase
 from tidegate.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcExecutionOptions, JdbcSink
 from tidegate.operators.contracts.sink import SinkGuarantee, WriterContext
 

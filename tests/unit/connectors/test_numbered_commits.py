@@ -19,11 +19,10 @@ from tests.unit.connectors.test_own_sinks import Journal, lines
 from tidegate.base.errors import JobCancelledError, RoundError, StorageError
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
-from tidegate.connectors.directory_mark import mark_for, mark_of
 from tidegate.connectors.frames import for_each_checkpoint
 from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink, kept_records
 from tidegate.connectors.functions.write_ahead import DatabaseCheckpointCommitter
-from tidegate.connectors.staged_file import with_numbers, without_done
+from tidegate.connectors.staged_file import mark_for, mark_of, with_numbers, without_done
 from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import CommitterContext, Sink, WriterContext

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidegate.base.errors import ArgumentTypeError, CommitError, OutputLostError, RetryableCommitError
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.connectors.functions.function_sink import UpsertSink
 from tidegate.connectors.functions.two_phase_commit import (
     TwoPhaseCommitSink,

@@ -17,10 +17,9 @@ from tests.unit.connectors.test_file_sink import BASE_PATH, ON_CHECKPOINT, Batch
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import RetryableCommitError
-from tidegate.connectors.files.bucket_assigners import CLOCK_TOLERANCE_MS, BucketAssigner
-from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.bucket_assigners import CLOCK_TOLERANCE_MS, BucketAssigner, RollingPolicy
+from tidegate.connectors.files.parts import NAME
 from tidegate.connectors.files.sink import FileSink
-from tidegate.connectors.files.success_markers import NAME
 from tidegate.connectors.functions.function_sink import SinkContext
 from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import Prepared

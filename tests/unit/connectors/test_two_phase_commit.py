@@ -12,7 +12,7 @@ import pytest
 
 from tidegate.base import faults
 from tidegate.base.errors import CommitError, ProgramError, RetryableCommitError
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.connectors.functions.function_sink import SinkContext
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.operators.contracts.sink import Sink

@@ -10,7 +10,7 @@ import pytest
 from tests.sinks import LedgerObserver, LedgerSink, audit
 from tests.sources import At, Fail, Pause, ScriptedFailure, ScriptedSource
 from tidegate.base.errors import CommitError
-from tidegate.base.plain_data import find_other
+from tidegate.base.pickling import find_other
 from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.sink import CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.operators.contracts.source import Boundedness, Source, SplitInterval

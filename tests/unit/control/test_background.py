@@ -18,9 +18,9 @@ from tests.waiting import eventually
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.owner import this_process
+from tidegate.cli.background import Supervisor
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
-from tidegate.cli.supervising import Supervisor
 from tidegate.control import registry
 from tidegate.control.registry import DriverLife, JobRecord
 

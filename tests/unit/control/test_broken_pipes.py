@@ -17,14 +17,14 @@ from tests.unit.control.drivers import PROGRAM, Driver
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from tidegate.control import registry
-from tidegate.control.home import folder
+from tidegate.control.registry import folder
 
 # Each command runs in a fork, which costs no start of an interpreter, and ends as the process of a command does.
 FORKS = """
 import json, os, sys
 from tidegate.cli import checkpoint_list, explain, job_lines, state_views
 from tidegate.cli.main import main
-from tidegate.control import details
+from tidegate.control import jobs
 from tests.simulation import executor
 ends = []
 for number, arguments in enumerate(json.loads(sys.argv[1])):

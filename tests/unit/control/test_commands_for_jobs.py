@@ -19,8 +19,8 @@ from tidegate.checkpoint.history import HistoryEntry
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from tidegate.control.client import DriverClient
-from tidegate.control.details import JobSummary
 from tidegate.control.endpoint import description
+from tidegate.control.jobs import JobSummary
 
 Start = Callable[..., Driver]
 

@@ -29,9 +29,8 @@ from tidegate.cli.main import app
 from tidegate.common.job_status import JobStatus
 from tidegate.control import registry, serving
 from tidegate.control.client import DriverClient
-from tidegate.control.home import TOKENS, folder, read_token, write_private
 from tidegate.control.jobs import ControlledJob, Jobs
-from tidegate.control.registry import JobRecord
+from tidegate.control.registry import TOKENS, JobRecord, folder, read_token, write_private
 from tidegate.control.server import Server
 from tidegate.runtime.handle import StartedJob
 

@@ -19,9 +19,8 @@ from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.control import registry
 from tidegate.control.endpoint import Endpoint, description
 from tidegate.control.face import ControlFace
-from tidegate.control.home import read_token
 from tidegate.control.jobs import ControlledJob, Jobs
-from tidegate.control.registry import JobRecord
+from tidegate.control.registry import JobRecord, read_token
 from tidegate.control.server import Server
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.datagen import DataGeneratorSource

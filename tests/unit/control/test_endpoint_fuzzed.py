@@ -16,8 +16,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.unit.control.drivers import Driver
 from tidegate.control.endpoint import description
-from tidegate.control.home import read_token
-from tidegate.control.registry import JobRecord
+from tidegate.control.registry import JobRecord, read_token
 
 schema = schemathesis.openapi.from_dict(description())
 CHECKS = [

@@ -15,8 +15,7 @@ from tidegate.checkpoint.owner import this_process
 from tidegate.common import Configuration
 from tidegate.control import registry
 from tidegate.control.client import find
-from tidegate.control.home import folder
-from tidegate.control.registry import DriverLife, JobRecord
+from tidegate.control.registry import DriverLife, JobRecord, folder
 from tidegate.datastream import StreamExecutionEnvironment
 
 DAY_MS = 86_400_000

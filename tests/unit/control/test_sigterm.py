@@ -22,11 +22,11 @@ ENDED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 SIMULATED = "-Dexecution.target=simulated"
 HANGS = """
 import threading
-from tidegate.datastream import interruption
+from tidegate.datastream import executor
 from tests.simulation import engine as simulated_engine
 from tidegate.operators.contracts.sink import Sink
 
-interruption.START_S = interruption.END_S = 0.5
+executor.START_S = executor.END_S = 0.5
 
 
 def hangs(*_):

@@ -16,7 +16,7 @@ from tests.simulation.engine import SimulatedEngine
 from tidegate.base.errors import JobFailedError, JobSuspendedError
 from tidegate.common import Configuration, JobExecutionResult, JobID, JobStatus
 from tidegate.datastream import StreamExecutionEnvironment, executor
-from tidegate.datastream.interruption import Interruption
+from tidegate.datastream.executor import Interruption
 from tidegate.graph.transformation import Program
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan

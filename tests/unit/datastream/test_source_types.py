@@ -17,8 +17,8 @@ from tidegate.connectors.values.ranges import CollectionSource
 from tidegate.datastream import ProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 from tidegate.datastream.formats.parquet import ParquetColumnarRowInputFormat
-from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, Operator
+from tidegate.graph.transformation import OutputTag
 from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.operators.contracts.source import Source
 from tidegate.operators.contracts.specs import SourceSpec

@@ -7,8 +7,7 @@ from typing import Any
 
 from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.graph.plan import ChainNode, Operator
-from tidegate.operators.contracts.operator import CollectingOperator, OperatorSetup, StreamOperator
-from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.operator import CollectingOperator, OperatorSetup, Settings, StreamOperator
 from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.operators.kinds import registry
 from tidegate.operators.kinds.function_operator import FunctionOperator

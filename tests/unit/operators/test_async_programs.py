@@ -30,7 +30,7 @@ from tidegate.datastream.async_retry_strategies import (
     FixedDelayRetryStrategy,
     NoRetryStrategy,
 )
-from tidegate.operators.kinds.async_calls import AsyncCalls, Call, Stretch, event_loop, in_event_loop
+from tidegate.operators.kinds.async_io import AsyncCalls, Call, Stretch, event_loop, in_event_loop
 
 WAITS = [AsyncDataStream.ordered_wait, AsyncDataStream.unordered_wait]
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, before: value)

@@ -22,7 +22,7 @@ from tidegate.datastream import (
     StreamExecutionEnvironment,
 )
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.operators.flow import sorted_feed
+from tidegate.operators.flow import feeds
 
 MIN, MAX = -(1 << 63), (1 << 63) - 1
 NONE = WatermarkStrategy.no_watermarks()
@@ -90,7 +90,7 @@ def test_the_records_of_a_key_come_together_and_sorted(
     tmp_path: Path, chances: Chances | None, parallelism: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where they do not fit into memory."""
-    monkeypatch.setattr(sorted_feed, "MOST_RECORDS", most)
+    monkeypatch.setattr(feeds, "MOST_RECORDS", most)
     env = environment(tmp_path, **{"chances": chances, "parallelism.default": parallelism})
     stream = stamped(env, records()).set_parallelism(1)
     found = list(stream.key_by(lambda v: v[0]).process(Traces()).execute_and_collect())

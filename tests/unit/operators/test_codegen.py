@@ -9,8 +9,8 @@ import pytest
 from tests.unit.operators.loop_bindings import SINK, Bindings, node
 from tidegate.base.errors import StateAccessError, UserCodeError
 from tidegate.connectors.values.ranges import NumberSequenceSource
-from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
+from tidegate.graph.transformation import OutputTag
 from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop

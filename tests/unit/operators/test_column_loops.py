@@ -12,10 +12,9 @@ import pytest
 from tests.unit.operators.written_functions import exact, written
 from tidegate.base.files import Files
 from tidegate.common import Types
-from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import Chain, ChainNode, Edge, Operator
-from tidegate.graph.transformation import Partitioning, Ship
-from tidegate.operators.contracts.settings import Settings
+from tidegate.graph.transformation import OutputTag, Partitioning, Ship
+from tidegate.operators.contracts.operator import Settings
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, ReduceSpec
 from tidegate.operators.flow.outputs import Target
 from tidegate.operators.flow.packing import PLAIN, pack_columns, pack_field

@@ -109,7 +109,7 @@ def test_functions_of_two_inputs_are_looked_at_one_by_one() -> None:
 
 
 def test_it_is_logged_when_a_job_starts(caplog: pytest.LogCaptureFixture) -> None:
-    from tidegate.operators.contracts.settings import Settings
+    from tidegate.operators.contracts.operator import Settings
     from tidegate.operators.flow.level import job_spec
 
     with caplog.at_level(logging.DEBUG, logger="tidegate.operators.loop.rewrites.explain"):

@@ -10,8 +10,7 @@ from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.typed_functions import TypedMap, TypedReduce
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import OperatorSpec
-from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
-from tidegate.operators.contracts.functions import Hooks, is_notified
+from tidegate.operators.contracts.functions import Hooks, SubtaskRuntimeContext, is_notified
 from tidegate.operators.contracts.specs import LastReduction, MapSpec, ProcessSpec, ReduceSpec
 
 CONTEXT = SubtaskRuntimeContext(Operator(1, "op", None, "1", MapSpec(str), 1, 128, None), 0, None)

@@ -15,7 +15,7 @@ from tests.unit.operators.loop_bindings import SINK, Bindings, node
 from tests.unit.operators.written_functions import is_inlined
 from tidegate.base.errors import UserCodeError
 from tidegate.connectors.values.ranges import NumberSequenceSource
-from tidegate.graph.output_tag import OutputTag
+from tidegate.graph.transformation import OutputTag
 from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop

@@ -24,7 +24,7 @@ from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.specs import FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop
 from tidegate.operators.loop.rewrites.bodies import body_of
-from tidegate.operators.loop.rewrites.release import lingering
+from tidegate.operators.loop.rewrites.meaning import lingering
 from tidegate.operators.loop.rewrites.rewrite import is_watched
 
 events: list[Any] = []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tidegate.common import Row, RowKind, Types
-from tidegate.graph.output_tag import OutputTag
+from tidegate.graph.transformation import OutputTag
 from tidegate.operators.loop.ownership import is_immutable, own
 
 Point = namedtuple("Point", "x y")

@@ -14,8 +14,8 @@ from tests.unit.operators.loop_bindings import SINK, Bindings, node
 from tidegate.common import Types
 from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource
 from tidegate.datastream.typed_functions import TypedProcess
-from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import Chain, ChainNode, JobGraph
+from tidegate.graph.transformation import OutputTag
 from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.specs import MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop

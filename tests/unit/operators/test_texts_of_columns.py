@@ -20,7 +20,7 @@ from tidegate.datastream import KeyedProcessFunction
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.operators.loop import rewrites
-from tidegate.operators.loop.rewrites import texts
+from tidegate.operators.loop.rewrites import fields
 from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic
 from tidegate.operators.loop.rewrites.bodies import body_of
 from tidegate.operators.loop.rewrites.rewrite import Refused
@@ -76,7 +76,7 @@ def test_more_than_that_is_refused_or_left_to_the_loop(text: str) -> None:
 
 
 def test_texts_of_a_narrow_range_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts, "_tables", {})
+    monkeypatch.setattr(fields, "_tables", {})
     function = written("lambda x: (f'key-{x % 5}', x)")
     batch = [*range(-20, 20)]
     found = [in_columns(function, batch) for _ in range(8)]
@@ -85,7 +85,7 @@ def test_texts_of_a_narrow_range_are_made_once(monkeypatch: pytest.MonkeyPatch) 
     assert first is not None and again is not None and first[3][0] is again[3][0]
     for width in range(1, 40):  # ranges that come and go
         check(written(f"lambda x: (f'{{x % {width}}}', x)"), batch)
-    assert len(texts._tables) <= texts._MOST_TABLES
+    assert len(fields._tables) <= fields._MOST_TABLES
 
 
 # -- timestamps ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tests.sources import ScriptedSource
 from tests.waiting import eventually
 from tidegate.base.errors import JobCancelledError, RoundError
 from tidegate.base.files import Files
-from tidegate.checkpoint.lineage import Lineage, read_lineage
+from tidegate.checkpoint.locate import Lineage, read_lineage
 from tidegate.common import Configuration, Time, Types, WatermarkStrategy
 from tidegate.datastream import (
     BroadcastProcessFunction,

@@ -12,7 +12,7 @@ from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import At, ScriptedSource
 from tests.waiting import eventually
-from tidegate.base.watermarks import MAX_WATERMARK
+from tidegate.base.clock import MAX_WATERMARK
 from tidegate.checkpoint.locate import locate
 from tidegate.common import Types, WatermarkStrategy
 from tidegate.common.time import Duration, Time

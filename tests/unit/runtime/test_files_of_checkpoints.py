@@ -20,7 +20,7 @@ from tidegate.operators.contracts.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.state.compaction import FAN_IN
+from tidegate.state.materialize import FAN_IN
 
 CHECKPOINTS, SUBTASKS = 500, 2
 pytestmark = pytest.mark.slow

@@ -11,13 +11,19 @@ from tests.programs import program_of
 from tidegate.base.errors import ProgramError
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import Encoder, WatermarkStrategy
-from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.kafka.sink import _GUARANTEES
 from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink
 from tidegate.graph.plan import JobGraph, build
-from tidegate.operators.contracts.sink import Publication, Sink, SinkGuarantee, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import (
+    DeliveryGuarantee,
+    Publication,
+    Sink,
+    SinkGuarantee,
+    SinkWriter,
+    WriterContext,
+)
 from tidegate.runtime.guarantee import JobGuarantee, Promise, check_required, guarantee_of
 
 

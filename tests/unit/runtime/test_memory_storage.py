@@ -26,7 +26,7 @@ from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
 from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
 from tidegate.operators.contracts.specs import ReduceSpec
-from tidegate.runtime import job_files
+from tidegate.runtime import life_cycle
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.settings import JobSettings
 from tidegate.spark.session import check_settings
@@ -77,7 +77,7 @@ def test_a_job_restarts_from_memory_and_leaves_nothing(tmp_path: Path) -> None:
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "memory"
     place.mkdir()
-    monkeypatch.setattr(job_files, "_SHARED_MEMORY", str(place))
+    monkeypatch.setattr(life_cycle, "_SHARED_MEMORY", str(place))
     return place
 
 
@@ -158,11 +158,11 @@ def test_an_interrupted_job_can_continue_from_memory(
 
 _LEAVES = """
 import sys
-from tidegate.runtime import job_files
+from tidegate.runtime import life_cycle
 from tidegate.runtime.settings import JobSettings
-job_files._SHARED_MEMORY = sys.argv[1]
+life_cycle._SHARED_MEMORY = sys.argv[1]
 settings = JobSettings.of({"execution.checkpointing.storage": "jobmanager", "execution.checkpointing.interval": 10})
-made = job_files.job_files(settings, "job", sys.argv[1], one_host=True)
+made = life_cycle.job_files(settings, "job", sys.argv[1], one_host=True)
 made.files.write("chk-1/_metadata", b"")
 print(made.files.root, flush=True)
 sys.stdin.read()
@@ -183,8 +183,8 @@ def test_what_a_killed_driver_has_left_in_memory_goes_with_the_next_one_unless_a
         driver.kill()
     if asked_for:
         asked = JobSettings.of({"execution.state-recovery.path": f"file://{directory}/chk-1"})
-        job_files.job_files(asked, "job", str(tmp_path), one_host=True)
-    job_files.job_files(JobSettings.of({}), "other", str(tmp_path), one_host=True)
+        life_cycle.job_files(asked, "job", str(tmp_path), one_host=True)
+    life_cycle.job_files(JobSettings.of({}), "other", str(tmp_path), one_host=True)
     assert os.path.exists(f"{directory}/chk-1/_metadata") is asked_for
     assert bool(left_in(memory)) is asked_for
 
@@ -209,7 +209,7 @@ def test_as_much_state_as_may_be_is_kept(tmp_path: Path) -> None:
 
 
 def test_without_memory_that_files_can_lie_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_files, "_SHARED_MEMORY", f"{tmp_path}/none")
+    monkeypatch.setattr(life_cycle, "_SHARED_MEMORY", f"{tmp_path}/none")
     with pytest.raises(
         ConfigurationError,
         match="Checkpoints cannot be stored in memory: the host has no writable file system in memory",

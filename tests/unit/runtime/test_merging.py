@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidegate.common import options
-from tidegate.runtime.merging import Merge, MergePolicy, Merging
+from tidegate.runtime.planner import Merge, MergePolicy, Merging
 from tidegate.runtime.settings import JobSettings
 
 

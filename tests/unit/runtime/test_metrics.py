@@ -335,7 +335,7 @@ def test_timers_and_asynchronous_calls_count_too(tmp_path: Path) -> None:
 def test_the_rate_of_a_meter_forgets() -> None:
     from tidegate.operators.contracts.metrics import METER, Change
     from tidegate.operators.flow.rows import Ack
-    from tidegate.runtime.metrics import JobMetrics
+    from tidegate.runtime.statistics import JobMetrics
 
     metrics = JobMetrics()
     for second in range(10):

@@ -20,8 +20,8 @@ from tests.unit.runtime.misfit_jobs import (
     torn,
 )
 from tidegate.base.errors import JobFailedError, RestoreError
+from tidegate.checkpoint.assign import CURE_OF_KEYS, CURE_OF_MAXIMUM, CURE_OF_REMOVED, CURE_OF_STATES
 from tidegate.checkpoint.lease_records import AttemptStatus
-from tidegate.checkpoint.misfits import CURE_OF_KEYS, CURE_OF_MAXIMUM, CURE_OF_REMOVED, CURE_OF_STATES
 from tidegate.state_reader import SavepointReader
 
 

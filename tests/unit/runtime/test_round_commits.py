@@ -13,7 +13,7 @@ from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
 from tidegate.base.errors import ConfigurationError
 from tidegate.common import Encoder
-from tidegate.connectors.files.compaction import FileCompactor, FileCompactStrategy
+from tidegate.connectors.files.parts import FileCompactor, FileCompactStrategy
 from tidegate.connectors.files.sink import FileSink
 from tidegate.runtime.master import JobMaster
 

@@ -17,7 +17,7 @@ from tidegate.common.configuration import Configuration, effective
 from tidegate.common.time import Duration
 from tidegate.datastream import CheckpointConfig, CheckpointingMode, ExternalizedCheckpointRetention
 from tidegate.datastream.checkpoint_storage import JobManagerCheckpointStorage
-from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.operator import Settings
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart
 from tidegate.runtime.settings import JobSettings

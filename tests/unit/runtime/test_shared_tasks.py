@@ -22,8 +22,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.spark.task import LevelTask
-from tidegate.spark.worker_setup import WorkerSetup
+from tidegate.spark.task import LevelTask, WorkerSetup
 
 
 class NoSetup(WorkerSetup):

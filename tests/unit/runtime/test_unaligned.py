@@ -12,8 +12,7 @@ from tests.unit.runtime.slow_jobs import UNALIGNED, Slow, SlowJob, Time, numbers
 from tidegate.base import faults
 from tidegate.base.errors import RestoreError
 from tidegate.checkpoint.history import HistoryEntry
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import locate_own
+from tidegate.checkpoint.locate import locate_own, read_lineage
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.operators.flow.packing import PLAIN
 from tidegate.state import in_flight

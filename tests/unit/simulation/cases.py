@@ -24,7 +24,7 @@ from tests.simulation.stingy_pace import stingy
 from tests.unit.simulation.simulated_programs import SCENARIOS
 from tidegate.base.errors import FencedError, TidegateError
 from tidegate.runtime import attempt
-from tidegate.state import compaction
+from tidegate.state import materialize
 from tidegate.state.stores import close_removed_stores
 
 NO_CHANCES = Chances()
@@ -61,7 +61,7 @@ class Case:
     concurrent: int = 1
     """How many checkpoints may be under way."""
     interval: int = INTERVAL
-    fan_in: int = compaction.FAN_IN
+    fan_in: int = materialize.FAN_IN
     """So many state files of a size are merged. Lives are short: with the usual number hardly any would be."""
     pause: int = 0
     """A driver is stopped at this point of its second life and wakes up when its successor has ended."""
@@ -105,7 +105,7 @@ class Case:
 def run_case(case: Case, root: str) -> Simulation:
     """Run it and check everything; raises what is wrong."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "FAN_IN", case.fan_in)
+        patch.setattr(materialize, "FAN_IN", case.fan_in)
         with stingy(case.seed, most=6) if case.unaligned else nullcontext():
             return _run_case(case, root)
 

@@ -17,8 +17,7 @@ from tests.simulation.simulation import Simulation, seeded_tokens
 from tests.unit.simulation.simulated_programs import SCENARIOS
 from tidegate.base.errors import JobCancelledError, RestoreError
 from tidegate.base.files import Files
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import locate
+from tidegate.checkpoint.locate import locate, read_lineage
 from tidegate.runtime.commands import CancelWithSavepoint, SavepointCommand, StopWithSavepoint, TriggerSavepoint
 from tidegate.state.stores import close_removed_stores
 

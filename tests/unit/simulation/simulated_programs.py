@@ -27,12 +27,10 @@ from tests.sources import At, Pause, ScriptedSource
 from tidegate.common.time import Duration
 from tidegate.common.typeinfo import Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
-from tidegate.connectors.files.bucket_assigners import BucketAssigner
-from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.bucket_assigners import BucketAssigner, RollingPolicy
 from tidegate.connectors.files.sink import FileSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink
-from tidegate.graph.output_tag import OutputTag
-from tidegate.graph.transformation import Input, Partitioning, Ship, Transformation
+from tidegate.graph.transformation import Input, OutputTag, Partitioning, Ship, Transformation
 from tidegate.operators.contracts.sink import Sink
 from tidegate.operators.contracts.specs import (
     FilterSpec,

@@ -15,8 +15,7 @@ from tests.unit.simulation.simulated_programs import SCENARIOS, inputs_of, sourc
 from tests.unit.simulation.test_faults import second_life
 from tidegate.base.errors import CorruptFileError
 from tidegate.base.files import Files
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import locate_own
+from tidegate.checkpoint.locate import locate_own, read_lineage
 
 RECOVERY = "execution.state-recovery.path"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"

@@ -23,7 +23,7 @@ from tests.unit.simulation.simulated_programs import (
     source_of,
 )
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
-from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.bucket_assigners import RollingPolicy
 from tidegate.datastream import AsyncFunction
 from tidegate.graph.transformation import Input, Transformation
 from tidegate.operators.contracts.specs import AsyncSpec, ProcessSpec, SinkSpec, SourceSpec

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.executor import simulated_environment
 from tests.sources import At, ScriptedSource
 from tidegate.common import Duration, Time, Types, WatermarkStrategy
-from tidegate.connectors.files import text_lines
+from tidegate.connectors.files import file_format
 from tidegate.connectors.files.source import FileSource
 from tidegate.connectors.values import ranges
 from tidegate.connectors.values.hybrid_source import HybridSource
@@ -34,8 +34,8 @@ MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_lines, "BLOCK", 64)
-    monkeypatch.setattr(text_lines, "BATCH_SIZE", 7)
+    monkeypatch.setattr(file_format, "BLOCK", 64)
+    monkeypatch.setattr(file_format, "BATCH_SIZE", 7)
     monkeypatch.setattr(ranges, "BATCH_SIZE", 7)
 
 

@@ -14,7 +14,7 @@ from tests.unit.simulation.cases import INTERVAL, Case, run_all
 from tests.unit.simulation.simulated_programs import SCENARIOS
 from tests.unit.simulation.test_faults import second_life
 from tidegate.base.files import Files
-from tidegate.state import compaction
+from tidegate.state import materialize
 
 KINDS = (Kind.CRASH, Kind.CRASH, Kind.KILL, Kind.ERROR)
 
@@ -32,7 +32,7 @@ def random_case(seed: int) -> Case:
     widths = tuple(dice.choice((1, 2, 3)) for _ in range(4))
     chances = Chances(**rates, hang=dice.choice((0, 0, 0.03)))
     concurrent, interval = dice.choice((1, 1, 2, 3)), dice.choice((10, 40, INTERVAL))
-    fan_in = dice.choice((2, compaction.FAN_IN))
+    fan_in = dice.choice((2, materialize.FAN_IN))
     chances = replace(chances, rerun_whole=dice.choice((0, 0.05)))
     return Case(scenario, seed, tuple(faults), chances, widths, concurrent, interval, fan_in)
 
@@ -62,7 +62,7 @@ def test_schedules_that_found_something() -> None:
 
 def test_state_files_are_merged_in_a_short_life(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """I13: of the schedules with a small ``fan_in``."""
-    monkeypatch.setattr(compaction, "FAN_IN", 2)
+    monkeypatch.setattr(materialize, "FAN_IN", 2)
     simulation = Simulation(SCENARIOS["states"], root, 1)
     simulation.live([Fault(0, "*", 450, Kind.CRASH)])
     assert [path for path in Files(simulation.place.job).list("shared") if path.endswith(".base")]

@@ -15,8 +15,7 @@ from tests.unit.simulation.cases import STATES, Case, run_all
 from tests.unit.simulation.simulated_programs import SCENARIOS
 from tests.unit.simulation.test_faults import cases_of
 from tidegate.base.files import Files
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import locate_own
+from tidegate.checkpoint.locate import locate_own, read_lineage
 
 BEHIND = [name for name in STATES if name.endswith("-behind")]
 OTHERS = [name for name in STATES if name not in ("hashmap-incremental", *BEHIND)]

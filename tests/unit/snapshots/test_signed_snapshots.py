@@ -26,9 +26,8 @@ from tidegate.base.errors import (
 from tidegate.base.files import Files
 from tidegate.base.hashing import SigningKey, is_strong
 from tidegate.base.pickling import allow_stored
-from tidegate.checkpoint.envelope import seal
 from tidegate.checkpoint.locate import locate
-from tidegate.checkpoint.metadata import MAGIC, SIGNED, VERSION, decode_metadata, encode_metadata
+from tidegate.checkpoint.metadata import MAGIC, SIGNED, VERSION, decode_metadata, encode_metadata, seal
 from tidegate.cli.main import app
 from tidegate.common import Types
 from tidegate.datastream import KeyedProcessFunction
@@ -133,7 +132,7 @@ def test_forged_metadata_is_refused(tmp_path: Path, key: dict[str, Any], how: st
 
 
 def _sealed(version: int, body: bytes) -> bytes:
-    from tidegate.checkpoint.envelope import seal_bytes
+    from tidegate.checkpoint.metadata import seal_bytes
 
     return seal_bytes(MAGIC, version, body)
 

@@ -11,7 +11,6 @@ import pytest
 
 from tests.unit.snapshots.snapshot_jobs import every_kind, kept, own_states, read_so_far, windows
 from tidegate.base.errors import CorruptFileError, NewerFormatError, RestoreError, SnapshotError
-from tidegate.checkpoint import envelope
 from tidegate.state_reader import SavepointReader, StateRow, TimerRow, Unreadable, Window
 
 GOLDEN = Path(__file__).parents[2] / "compat" / "golden" / "job-2"
@@ -180,7 +179,7 @@ def test_metadata_that_is_cut(tmp_path: Path) -> None:
 
 def test_a_newer_format(tmp_path: Path) -> None:
     metadata = _copy(tmp_path) / "chk-2" / "_metadata"
-    metadata.write_bytes(envelope.seal("tidegate-metadata", 99, {}))
+    metadata.write_bytes(seal("tidegate-metadata", 99, {}))
     with pytest.raises(NewerFormatError, match="version 99; this Tidegate reads 2"):
         SavepointReader(str(metadata))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.base.errors import DependencyError
-from tidegate.spark import archives
-from tidegate.spark.archives import unpack_zip
+from tidegate.spark import bundle
+from tidegate.spark.bundle import unpack_zip
 
 RULE = "An entry of the archive is no file or directory below the directory it is unpacked into"
 
@@ -62,11 +62,11 @@ def test_archive_that_unpacks_to_too_much_is_refused_before_anything_is_written(
 ) -> None:
     archive = zip_of(tmp_path, *((f"{n}", 0o644, bytes(1 << 20)) for n in range(4)))
     assert archive.stat().st_size < 10_000
-    monkeypatch.setattr(archives, "MOST_BYTES", 3 << 20)
+    monkeypatch.setattr(bundle, "MOST_BYTES", 3 << 20)
     with pytest.raises(DependencyError, match=r"GiB unpacked\n.*\n  found: 4 entries, 4,194,304 bytes\n  cure: split"):
         unpack_zip(archive, tmp_path / "target")
     monkeypatch.undo()
-    monkeypatch.setattr(archives, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(bundle, "MOST_ENTRIES", 3)
     with pytest.raises(DependencyError, match="more than 3 entries"):
         unpack_zip(archive, tmp_path / "target")
     monkeypatch.undo()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.base.files import Files
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.key_groups import group_of
 from tidegate.state.refs import KeyGroupRange, StateFile

@@ -29,8 +29,16 @@ from tidegate.common.types import Row, RowKind
 from tidegate.operators.flow.packing import KEYS
 from tidegate.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from tidegate.state.key_groups import KeyRouter, encode_and_group, group_of, range_for
-from tidegate.state.key_types import UNDECLARED, key_identity
-from tidegate.state.keys import EncodedKey, encode_key, encode_keys, form_of, identify, visible
+from tidegate.state.keys import (
+    UNDECLARED,
+    EncodedKey,
+    encode_key,
+    encode_keys,
+    form_of,
+    identify,
+    key_identity,
+    visible,
+)
 from tidegate.state.refs import StateFile
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.state.state_subtask import Subtask
 from tidegate.base import faults
 from tidegate.base.errors import CorruptFileError, InternalError, StorageError
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.common.typeinfo import Types
 from tidegate.state import materialize
 from tidegate.state.backend import CATCH_UP, KeyedBackend

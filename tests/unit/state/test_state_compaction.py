@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.base.files import Files
-from tidegate.state import compaction
-from tidegate.state.compaction import FAN_IN, LONGEST_LIST, merge_files, plan
+from tidegate.state import materialize
 from tidegate.state.layout import GROUP_BYTES, STATE, TIMERS
+from tidegate.state.materialize import FAN_IN, LONGEST_LIST, merge_files, plan
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.segments import SegmentWriter, read
 
@@ -47,7 +47,7 @@ def total(run: list[StateFile]) -> int:
 
 
 def levels(sizes: list[int]) -> float:
-    return math.log(max(FAN_IN, sum(sizes) / compaction.SMALLEST_TIER), FAN_IN)
+    return math.log(max(FAN_IN, sum(sizes) / materialize.SMALLEST_TIER), FAN_IN)
 
 
 DISTRIBUTIONS: dict[str, Callable[[random.Random], int]] = {
@@ -65,7 +65,7 @@ def test_lists_stay_short_and_bytes_are_rewritten_a_logarithmic_number_of_times(
     longest, amplification = simulate(sizes, total)
     assert longest <= 2 * FAN_IN * (1 + levels(sizes))
     # the smallest tier may be rewritten up to 128 KiB for each seven files
-    floor = 2 * compaction.SMALLEST_TIER * len(sizes) / (FAN_IN - 1) / sum(sizes)
+    floor = 2 * materialize.SMALLEST_TIER * len(sizes) / (FAN_IN - 1) / sum(sizes)
     assert amplification <= 3 * (2 + levels(sizes)) + floor
 
 
@@ -96,7 +96,7 @@ def test_no_order_of_sizes_makes_the_list_too_long(sizes: list[int]) -> None:
 
 
 def test_sizes_made_to_defeat_the_tiers_are_merged_at_last() -> None:
-    files = [file(compaction.SMALLEST_TIER * 3 ** (_ruler(number) * 2)) for number in range(1, LONGEST_LIST + 2)]
+    files = [file(materialize.SMALLEST_TIER * 3 ** (_ruler(number) * 2)) for number in range(1, LONGEST_LIST + 2)]
     run = plan(files)
     assert run is not None
     assert run[1] - run[0] >= FAN_IN

@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.common.typeinfo import Types
-from tidegate.state import descriptors, interfaces, ttl
+from tidegate.state import descriptors, ttl
 from tidegate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -27,7 +27,7 @@ PYFLINK: dict[str, dict[str, list[str]]] = json.loads((Path(__file__).parent / "
 @pytest.mark.parametrize("name", PYFLINK)
 def test_names_and_parameters_are_those_of_pyflink(name: str) -> None:
     found: Any = None
-    for module in (descriptors, interfaces, ttl):
+    for module in (descriptors, descriptors, ttl):
         found = found or getattr(module, name.split(".", maxsplit=1)[0], None)
     for part in name.split(".")[1:]:
         found = getattr(found, part)

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from tests.unit.state.state_subtask import MAX_PARALLELISM, Subtask
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.common.typeinfo import Types
 from tidegate.state import backend
-from tidegate.state.compaction import plan
 from tidegate.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -26,6 +25,7 @@ from tidegate.state.descriptors import (
 )
 from tidegate.state.key_groups import range_for
 from tidegate.state.local_dir import choose_root
+from tidegate.state.materialize import plan
 from tidegate.state.refs import StateFile
 from tidegate.state.stores import STORES, opener
 from tidegate.state.ttl import StateTtlConfig

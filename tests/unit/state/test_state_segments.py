@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tidegate.base.errors import CorruptFileError, StateFormatError, StorageError
 from tidegate.base.files import Files
-from tidegate.base.hashing import content_hash
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import content_hash, new_token
 from tidegate.state import segments
 from tidegate.state.layout import GROUP_BYTES, STATE, TIMERS
 from tidegate.state.refs import KeyGroupRange, StateFile

@@ -18,11 +18,10 @@ from tidegate.base.errors import (
 )
 from tidegate.base.files import Files
 from tidegate.checkpoint.lease_records import RestorePoint
-from tidegate.checkpoint.lineage import Lineage, read_lineage
+from tidegate.checkpoint.locate import Lineage, read_lineage
 from tidegate.checkpoint.metadata import CheckpointMetadata, decode_metadata, metadata_path
-from tidegate.connectors.files.parts import HiddenNames, Part, check_fragment
-from tidegate.connectors.files.paths import SINK, join, same_content
-from tidegate.connectors.files.success_markers import without_marks, write_markers
+from tidegate.connectors.files.file_format import SINK, join, same_content
+from tidegate.connectors.files.parts import HiddenNames, Part, check_fragment, without_marks, write_markers
 from tidegate.operators.contracts.sink import Committer, CommitterContext
 from tidegate.state.snapshot import WRITER
 

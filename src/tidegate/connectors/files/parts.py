@@ -13,21 +13,44 @@ continue one part never use the same name.
 **Bulk formats.** A Parquet file ends with its index, so no round can append to the file of another round. The fragments of such a
 part contain frames of packed records instead. Concatenated frames are frames, so these fragments are merged and copied like those
 of a row format. The round that finishes the part writes the file itself once, hidden.
+
+Compaction of small files: a part continues over several checkpoints, and appears as one file instead of many.
+
+In Flink an operator after the sink collects finished, hidden files and merges them. Here an unfinished part is a list of fragments
+in the checkpoint anyway. So a part that is too small for a file is not finished but continues, and a crash treats it as any
+unfinished part. Files of different subtasks are not merged.
+
+Success markers of a file sink: an empty file ``_SUCCESS`` in a bucket means that the bucket is complete.
+
+**When a bucket is complete.** All its files are visible, no subtask has an open file of it, and no more records will come. A
+subtask knows this of itself alone: it may have finished while others continue, and its clock may be ahead of theirs. So with
+every barrier each subtask reports its buckets (``Unmarked.report``) as a committable of that checkpoint. The committer sees all
+reports and decides. A bucket is complete if one subtask reports it as over and none as waiting. All buckets are complete when all
+subtasks have finished. A subtask that reports a bucket as over has finished its files in the same round. So the files are in the
+same commit or an earlier one, before the marker. Reports are in the checkpoint, so a restore repeats them. An existing marker is
+not changed.
+
+**Over** is what the bucket assigner returns for the start of the round, by the driver's clock. No subtask of that round or a later
+round uses an earlier time for the buckets of its records, unless the clock is set back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from tidegate.base.errors import CorruptFileError
+from tidegate.base import faults
+from tidegate.base.arguments import expect_int
+from tidegate.base.errors import CorruptFileError, ProgramError
 from tidegate.base.files import Files, FileWriter
-from tidegate.base.ids import stable_hash
+from tidegate.base.hashing import stable_hash
+from tidegate.common.configuration import notice
 from tidegate.common.serialization import BulkWriterFactory
-from tidegate.connectors.files.paths import COPY_BUFFER, SINK, join
-from tidegate.connectors.files.rolling import PartInfo
+from tidegate.connectors.files.bucket_assigners import BucketAssigner, PartInfo
+from tidegate.connectors.files.file_format import COPY_BUFFER, SINK, join
 from tidegate.connectors.staged_file import plain_name
+from tidegate.operators.contracts.sink import WriterContext
 
 _HEAD = 8
 MERGE_WIDTH = 16
@@ -206,3 +229,167 @@ class _HiddenFile:
 
     def seekable(self) -> bool:
         return False
+
+
+@dataclass(frozen=True)
+class FileCompactStrategy:
+    """Decide when small files together make one file. A condition that is None does not count."""
+
+    size_threshold: int | None
+    num_checkpoints: int | None
+
+    @staticmethod
+    def builder() -> FileCompactStrategy.Builder:
+        """Begin a strategy. It needs a size or a number of checkpoints."""
+        return FileCompactStrategy.Builder()
+
+    def is_enough(self, size: int, checkpoints: int) -> bool:
+        """Return whether this many bytes, or this many checkpoints since the first byte, make a file."""
+        by_size = self.size_threshold is not None and size >= self.size_threshold
+        return by_size or (self.num_checkpoints is not None and checkpoints >= self.num_checkpoints)
+
+    class Builder:
+        """Describes a strategy."""
+
+        def __init__(self) -> None:
+            self._size: int | None = None
+            self._checkpoints: int | None = None
+
+        def enable_compaction_on_checkpoint(
+            self, num_checkpoints_before_compaction: int
+        ) -> FileCompactStrategy.Builder:
+            """Finish a file after this many checkpoints at the latest."""
+            self._checkpoints = _positive("enable_compaction_on_checkpoint", num_checkpoints_before_compaction)
+            return self
+
+        def set_size_threshold(self, size_threshold: int) -> FileCompactStrategy.Builder:
+            """Finish a file as soon as it has this many bytes."""
+            self._size = _positive("set_size_threshold", size_threshold)
+            return self
+
+        def set_num_compact_threads(self, num_compact_threads: int) -> FileCompactStrategy.Builder:
+            """Accepted without effect: the subtasks that write files merge them."""
+            _positive("set_num_compact_threads", num_compact_threads)
+            notice("FileCompactStrategy.set_num_compact_threads", "the subtasks that write files merge them")
+            return self
+
+        def build(self) -> FileCompactStrategy:
+            """Return the strategy. Raise ProgramError if it has no condition."""
+            if self._size is None and self._checkpoints is None:
+                raise ProgramError(
+                    "At least one of conditions to be configured",
+                    where="FileCompactStrategy.builder()",
+                    found="neither a size nor a number of checkpoints",
+                    cure="call set_size_threshold or enable_compaction_on_checkpoint",
+                )
+            return FileCompactStrategy(self._size, self._checkpoints)
+
+
+def _positive(method: str, number: int) -> int:
+    if expect_int(f"FileCompactStrategy.{method}", number, "a number above 0") <= 0:
+        raise ProgramError(
+            f"{method} takes a number above 0", where="FileCompactStrategy", found=str(number), cure="pass 1 or more"
+        )
+    return number
+
+
+@dataclass(frozen=True)
+class FileCompactor:
+    """Say how small files become one. ``delimiter`` None: each stays a file. Bulk formats merge records and need no delimiter."""
+
+    delimiter: bytes | None
+
+    @staticmethod
+    def concat_file_compactor(file_delimiter: bytes | None = None) -> FileCompactor:
+        """Concatenate files, with the delimiter between them."""
+        return FileCompactor(file_delimiter or b"")
+
+    @staticmethod
+    def identical_file_compactor() -> FileCompactor:
+        """Keep every file."""
+        return FileCompactor(None)
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What the writer needs of strategy and compactor."""
+
+    strategy: FileCompactStrategy
+    delimiter: bytes
+
+
+NAME = "_SUCCESS"
+_KEY = "marks"
+
+
+class Unmarked:
+    """The buckets that a writer, or a writer before it, has written to and not yet reported as over."""
+
+    def __init__(self, assigner: BucketAssigner, context: WriterContext, state: Sequence[dict[str, Any]]) -> None:
+        self._assigner, self._context = assigner, context
+        self._buckets: dict[str, tuple[str, int]] = {}
+        for directory, bucket, written_ms in (entry for part in state for entry in part.get("unmarked", ())):
+            self.written(directory, bucket, written_ms)
+
+    def written(self, directory: str, bucket: str, at_ms: int) -> None:
+        before = self._buckets.get(directory)
+        self._buckets[directory] = bucket, at_ms if before is None else max(before[1], at_ms)
+
+    def is_over(self, directory: str) -> bool:
+        """Return whether the bucket's parts end with this round. Only a round with a barrier can report this."""
+        if self._context.checkpoint_id is None:
+            return False
+        bucket, written_ms = self._buckets[directory]
+        return self._assigner.is_over(bucket, written_ms, self._context.round_ms)
+
+    def report(self, ended: bool) -> list[dict[str, Any]]:
+        """Return the report of a round, after its last file. Only rounds with a barrier report, and the last round of the input:
+        a job may have no barriers.
+        """
+        context = self._context
+        if context.checkpoint_id is None and not ended:
+            return []
+        over = [directory for directory in self._buckets if self.is_over(directory)]
+        waiting = [directory for directory in self._buckets if directory not in over]
+        for directory in over:
+            del self._buckets[directory]
+        if not (over or waiting or ended):
+            return []
+        report = {"checkpoint": context.checkpoint_id, "of": context.parallelism, "ended": ended}
+        return [{_KEY: {**report, "over": over, "waiting": waiting}}]
+
+    def to_state(self) -> list[Any]:
+        return [[directory, *entry] for directory, entry in self._buckets.items()]
+
+
+def without_marks(committables: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the committables of files, without reports."""
+    return [committable for committable in committables if _KEY not in committable]
+
+
+def write_markers(committables: Iterable[dict[str, Any]], publishes: bool) -> None:
+    """Write the markers of complete buckets. Called when all files of these committables are visible."""
+    for directory in _complete([item[_KEY] for item in committables if _KEY in item], publishes):
+        files = Files(directory, SINK)
+        if files.size_if_exists(NAME) is None:
+            faults.point("K3.file-sink.before-marker", bucket=directory)
+            files.write(NAME, b"")  # fails if an older driver has just written it: the retry finds the marker
+            faults.point("K3.file-sink.marked", bucket=directory)
+
+
+def _complete(marks: list[dict[str, Any]], publishes: bool) -> list[str]:
+    by_checkpoint: dict[int, list[dict[str, Any]]] = {}
+    for mark in marks:
+        if mark["checkpoint"] is not None:
+            by_checkpoint.setdefault(mark["checkpoint"], []).append(mark)
+    if not by_checkpoint and not publishes:  # a job without checkpoints commits once, at its end
+        return sorted({directory for mark in marks for directory in mark["waiting"]})
+    complete: set[str] = set()
+    for _, reports in sorted(by_checkpoint.items()):
+        waiting = {directory for mark in reports for directory in mark["waiting"]}
+        complete.update(directory for mark in reports for directory in mark["over"])
+        if sum(mark["ended"] for mark in reports) == reports[0]["of"]:
+            complete |= waiting
+        else:
+            complete -= waiting  # also a bucket that was over at an earlier checkpoint and got records again
+    return sorted(complete)

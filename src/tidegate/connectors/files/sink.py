@@ -9,13 +9,12 @@ from tidegate.base.errors import ArgumentTypeError, ConfigurationError
 from tidegate.base.files import Files
 from tidegate.common.configuration import notice
 from tidegate.common.serialization import BulkWriterFactory
-from tidegate.connectors.files.bucket_assigners import BucketAssigner
+from tidegate.connectors.files.bucket_assigners import BucketAssigner, OnCheckpointRollingPolicy, RollingPolicy
 from tidegate.connectors.files.committer import FileCommitter
-from tidegate.connectors.files.compaction import Compaction, FileCompactor, FileCompactStrategy
-from tidegate.connectors.files.paths import SINK, full_path
-from tidegate.connectors.files.rolling import OnCheckpointRollingPolicy, RollingPolicy
+from tidegate.connectors.files.file_format import SINK, full_path
+from tidegate.connectors.files.parts import Compaction, FileCompactor, FileCompactStrategy
 from tidegate.connectors.files.writer import FileSinkSettings, FileSinkWriter
-from tidegate.connectors.functions.former import AddedSink
+from tidegate.connectors.functions.function_sink import AddedSink
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,

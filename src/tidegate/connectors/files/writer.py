@@ -10,14 +10,21 @@ from typing import Any
 from tidegate.base import faults
 from tidegate.base.errors import ProgramError, StorageError
 from tidegate.base.files import Files, FileWriter
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.common.serialization import BulkWriterFactory
-from tidegate.connectors.files.bucket_assigners import BucketAssigner
-from tidegate.connectors.files.compaction import Compaction
-from tidegate.connectors.files.parts import Fragment, HiddenNames, Part, assemble, concatenate, framed, full_levels
-from tidegate.connectors.files.paths import SINK, join
-from tidegate.connectors.files.rolling import RollingPolicy
-from tidegate.connectors.files.success_markers import Unmarked
+from tidegate.connectors.files.bucket_assigners import BucketAssigner, RollingPolicy
+from tidegate.connectors.files.file_format import SINK, join
+from tidegate.connectors.files.parts import (
+    Compaction,
+    Fragment,
+    HiddenNames,
+    Part,
+    Unmarked,
+    assemble,
+    concatenate,
+    framed,
+    full_levels,
+)
 from tidegate.connectors.functions.function_sink import SinkContext
 from tidegate.operators.contracts.sink import Prepared, SinkWriter, WriterContext
 

@@ -12,10 +12,9 @@ from tidegate.base.arguments import wrong
 from tidegate.base.errors import CorruptFileError, ProgramError
 from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
 from tidegate.common.typeinfo import DecimalTypeInfo, ListTypeInfo, RowTypeInfo, TypeInformation, Types
-from tidegate.connectors.files.file_format import unchanged
-from tidegate.connectors.files.text_lines import StreamFormat, decompressed
+from tidegate.connectors.files.file_format import StreamFormat, decompressed, unchanged
 from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
-from tidegate.connectors.formats.csv_rows import BadCell, CsvCells, CsvDialect, CsvLines
+from tidegate.connectors.formats.csv_schemas import BadCell, CsvCells, CsvDialect, CsvLines
 from tidegate.table.types import DataType, info_of
 
 

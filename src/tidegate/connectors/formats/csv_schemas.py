@@ -1,16 +1,272 @@
-"""Messages that are lines of CSV: PyFlink's schemas with all their options."""
+"""Messages that are lines of CSV: PyFlink's schemas with all their options.
+
+Rows as lines of CSV, parsed and written by columns: a cell costs the parsing of its text and little else.
+"""
 
 from __future__ import annotations
 
+import base64
+import csv
 import dataclasses
+import datetime
+import decimal
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ConfigurationError, UserCodeError
+from tidegate.common import scalar_conversion as scalars
+from tidegate.common.scalar_conversion import double_text, float_text
 from tidegate.common.serialization import DeserializationSchema, SerializationSchema
-from tidegate.common.typeinfo import RowTypeInfo, TypeInformation
-from tidegate.connectors.formats.columns import RowColumns, rows_of
-from tidegate.connectors.formats.csv_rows import BadCell, CsvCells, CsvDialect, CsvLines, unfit
+from tidegate.common.typeinfo import (
+    INTEGER_BITS,
+    DecimalTypeInfo,
+    ElementTypeInfo,
+    MapTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    is_bytes,
+)
+from tidegate.common.types import Row
+from tidegate.connectors.formats.columns import RowColumns, named_row, rows_of
+from tidegate.connectors.formats.json_rows import clock_time, timestamp
+
+Converter = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class CsvDialect:
+    """``quote`` and ``escape`` None: there is no such character. ``null``: the text for None."""
+
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    null: str | None = None
+    comments: bool = False
+    line_end: str = "\n"
+
+    def cells(self, lines: Iterable[str]) -> Iterable[list[str]]:
+        return csv.reader(
+            lines,
+            delimiter=self.delimiter,
+            quotechar=self.quote,
+            escapechar=self.escape,
+            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
+        )
+
+
+class BadCell(ValueError):
+    """A cell or a line that does not fit. ``row``: the number of its row in the given list."""
+
+    def __init__(self, row: int, problem: str) -> None:
+        super().__init__(problem)
+        self.row = row
+
+
+class CsvCells:
+    """Parse texts of cells to values of their columns. ``separators``: of array elements, by column."""
+
+    def __init__(self, row_type: RowTypeInfo, separators: Sequence[str], null: str | None) -> None:
+        self.names = row_type.get_field_names()
+        self._columns = [_COLUMNS.get(info.describe()) if null is None else None for info in row_type.get_field_types()]
+        self._parsers = [
+            _cell(info, separator, null) for info, separator in zip(row_type.get_field_types(), separators, strict=True)
+        ]
+
+    def columns(self, rows: list[list[str]]) -> list[list[Any]]:
+        """A list of values for each column. Raises BadCell for the first row that does not fit."""
+        width = len(self.names)
+        if {width}.issuperset(map(len, rows)):
+            try:
+                columns = list(zip(*rows, strict=True)) or [()] * width
+                ways = zip(self._columns, self._parsers, columns, strict=True)
+                return [whole(cells) if whole else [parse(cell) for cell in cells] for whole, parse, cells in ways]
+            except Exception:
+                pass  # the loop below finds the cell
+        for number, row in enumerate(rows):
+            self.check(number, row)
+        raise AssertionError("a cell could be parsed only the second time")
+
+    def check(self, number: int, row: list[str]) -> list[Any]:
+        """The values of one row."""
+        if len(row) != len(self.names):
+            raise BadCell(number, f"Row length mismatch. {len(self.names)} fields expected but was {len(row)}.")
+        values = []
+        for name, parse, cell in zip(self.names, self._parsers, row, strict=True):
+            try:
+                values.append(parse(cell))
+            except Exception as error:
+                raise BadCell(number, f"column '{name}': {cell!r:.60}: {error}") from None
+        return values
+
+
+def _cell(info: TypeInformation, separator: str, null: str | None) -> Converter:
+    parse = _parser(info, separator)
+    if null is None:
+        return parse
+    return lambda cell: None if cell == null else parse(cell)
+
+
+def _parser(info: TypeInformation, separator: str) -> Converter:
+    described = info.describe()
+    if described in INTEGER_BITS:
+        whole = scalars.integer(INTEGER_BITS[described])
+        return lambda cell: whole(int(cell))
+    if isinstance(info, DecimalTypeInfo):
+        convert = scalars.decimal_of(info.precision, info.scale, exact=info.exact)
+        return lambda cell: convert(cell.strip())
+    if is_bytes(info):
+        return base64.b64decode
+    if isinstance(info, ElementTypeInfo):
+        element = _parser(info.elem_type, separator)
+        return lambda cell: [element(part) for part in cell.split(separator)] if cell else []
+    if isinstance(info, RowTypeInfo):
+        return _nested_row(info, separator)
+    if isinstance(info, TupleTypeInfo):
+        parts = [_parser(part, separator) for part in info.get_field_types()]
+        return lambda cell: tuple(p(text) for p, text in zip(parts, cell.split(separator), strict=True))
+    if isinstance(info, MapTypeInfo) or described not in _PARSERS:
+        raise NotImplementedError(described)
+    return _PARSERS[described]
+
+
+def _nested_row(info: RowTypeInfo, separator: str) -> Converter:
+    names, parts = info.get_field_names(), [_parser(part, separator) for part in info.get_field_types()]
+
+    def parse(cell: str) -> Row:
+        return named_row([p(text) for p, text in zip(parts, cell.split(separator), strict=True)], names)
+
+    return parse
+
+
+def unfit(row_type: RowTypeInfo) -> str | None:
+    """The first field whose type CSV cannot hold; None: there is none."""
+    for name, info in zip(row_type.get_field_names(), row_type.get_field_types(), strict=True):
+        try:
+            _parser(info, ";")
+        except NotImplementedError as error:
+            return f"{name}: {error}"
+    return None
+
+
+_PARSERS: dict[str, Converter] = {
+    "STRING": str,
+    "CHAR": str,
+    "BOOLEAN": lambda cell: cell.strip().lower() == "true",
+    "DOUBLE": float,
+    "FLOAT": lambda cell: scalars.as_float(float(cell)),
+    "BIG_INT": int,
+    "BIG_DEC": lambda cell: decimal.Decimal(cell.strip()),
+    **dict.fromkeys(("SQL_DATE", "LOCAL_DATE"), lambda cell: datetime.date.fromisoformat(cell.strip())),
+    **dict.fromkeys(("SQL_TIME", "LOCAL_TIME"), clock_time),
+    **dict.fromkeys(("SQL_TIMESTAMP", "LOCAL_DATE_TIME"), timestamp),
+}
+
+
+def _integers(bits: int) -> Callable[[Sequence[str]], list[Any]]:
+    limit = 1 << bits - 1
+
+    def parse(cells: Sequence[str]) -> list[int]:
+        numbers = list(map(int, cells))
+        if numbers and not (-limit <= min(numbers) and max(numbers) < limit):
+            raise OverflowError(f"one does not fit in {bits} bits")
+        return numbers
+
+    return parse
+
+
+def _flags(cells: Sequence[str]) -> list[Any]:
+    return [cell == "true" or (cell != "false" and cell.strip().lower() == "true") for cell in cells]
+
+
+_COLUMNS: dict[str, Callable[[Sequence[str]], Any]] = {
+    **{name: _integers(bits) for name, bits in INTEGER_BITS.items()},
+    "DOUBLE": lambda cells: list(map(float, cells)),
+    "STRING": lambda cells: cells,
+    "BOOLEAN": _flags,
+}
+"""Parsers of whole columns, used if the dialect has no text for None."""
+
+
+# -- writing
+
+
+class CsvLines:
+    """Write values as lines. A text is quoted where Jackson, Flink's CSV writer, quotes it: if the text is long, or contains a
+    character that could be special."""
+
+    def __init__(self, row_type: RowTypeInfo, separators: Sequence[str], dialect: CsvDialect) -> None:
+        self._dialect = dialect
+        self._writers = [
+            _cell_writer(info, separator, dialect)
+            for info, separator in zip(row_type.get_field_types(), separators, strict=True)
+        ]
+
+    def lines(self, columns: Sequence[Sequence[Any]]) -> list[str]:
+        """A line for each position of the columns, without its line end."""
+        cells = [[write(value) for value in column] for write, column in zip(self._writers, columns, strict=True)]
+        return list(map(self._dialect.delimiter.join, zip(*cells, strict=True)))
+
+
+_LONGEST_UNQUOTED = 24
+
+
+def quoter(dialect: CsvDialect) -> Callable[[str], str]:
+    """The function that quotes a text for a cell."""
+    quote, escape = dialect.quote, dialect.escape
+    if quote is None:
+        return _escaper(dialect.delimiter + (escape or ""), escape) if escape else lambda text: text
+    highest = max(map(ord, dialect.delimiter + quote + dialect.line_end))
+    # Every character up to the greatest special one, tested at once, as in Jackson.
+    suspicious = re.compile(f"[\\x00-{re.escape(chr(highest))}]" + (f"|{re.escape(escape)}" if escape else "")).search
+    escaped = _escaper(escape, escape) if escape else str  # a quote is doubled, as in Jackson
+
+    def quoted(text: str) -> str:
+        if len(text) <= _LONGEST_UNQUOTED and not suspicious(text):
+            return text
+        return f"{quote}{escaped(text).replace(quote, quote * 2)}{quote}"
+
+    return quoted
+
+
+def _escaper(characters: str, escape: str) -> Callable[[str], str]:
+    pattern = re.compile(f"[{re.escape(characters)}]")
+    return lambda text: pattern.sub(lambda match: escape + match.group(), text)
+
+
+def _cell_writer(info: TypeInformation, separator: str, dialect: CsvDialect) -> Converter:
+    null, quote = dialect.null or "", quoter(dialect)
+    if info.describe() in ("STRING", "CHAR"):
+        return lambda value: null if value is None else quote(value)
+    text = text_of(info, separator)
+    if isinstance(info, ElementTypeInfo | RowTypeInfo | TupleTypeInfo):
+        return lambda value: null if value is None else quote(text(value))
+    return lambda value: null if value is None else text(value)
+
+
+def text_of(info: TypeInformation, separator: str) -> Callable[[Any], str]:
+    """The function that writes a value as Java does."""
+    described = info.describe()
+    if is_bytes(info):
+        return lambda value: base64.b64encode(value).decode()
+    if isinstance(info, ElementTypeInfo):
+        element = text_of(info.elem_type, separator)
+        return lambda value: separator.join([element(item) for item in value])
+    if isinstance(info, RowTypeInfo | TupleTypeInfo):
+        parts = [text_of(part, separator) for part in info.get_field_types()]
+        return lambda value: separator.join([p(item) for p, item in zip(parts, value, strict=True)])
+    return _TEXTS.get(described, str)
+
+
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "BOOLEAN": lambda value: "true" if value else "false",
+    "DOUBLE": double_text,
+    "FLOAT": float_text,
+    **dict.fromkeys(("SQL_TIMESTAMP", "LOCAL_DATE_TIME"), lambda value: value.isoformat(" ")),
+}
 
 
 class _CharactersBuilder:

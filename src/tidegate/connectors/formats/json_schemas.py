@@ -15,7 +15,7 @@ from tidegate.common.serialization import (
     SerializationSchema,
 )
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
-from tidegate.connectors.files.text_lines import StreamFormat, text_lines
+from tidegate.connectors.files.file_format import StreamFormat, text_lines
 from tidegate.connectors.formats.json_rows import JsonObjects, JsonRows
 from tidegate.table.types import DataType, row_of
 

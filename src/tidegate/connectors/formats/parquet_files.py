@@ -6,15 +6,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidegate.base.errors import CorruptFileError, UserCodeError
+from tidegate.base.imports import library
 from tidegate.common.configuration import notice
 from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.files.file_format import BulkFormat, unchanged
-from tidegate.connectors.formats.arrow_types import arrow_schema, converters, row_values, schema_of_avro
-from tidegate.connectors.formats.avro_columns import from_columns, to_columns
+from tidegate.connectors.formats.arrow_types import (
+    arrow_schema,
+    converters,
+    from_columns,
+    row_values,
+    schema_of_avro,
+    to_columns,
+)
 from tidegate.connectors.formats.avro_schemas import AvroSchema, GenericRecordAvroTypeInfo, misfit
 from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
-from tidegate.connectors.formats.libraries import library
 from tidegate.connectors.values.ranges import BATCH_SIZE
 from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.table.types import row_of

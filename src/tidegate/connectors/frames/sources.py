@@ -13,7 +13,7 @@ import cloudpickle
 
 from tidegate.base.errors import ArgumentTypeError, RestoreError
 from tidegate.base.files import Files
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.base.pickling import load_stored
 from tidegate.common.types import Row
 from tidegate.connectors.staged_file import file_at, pickles_in

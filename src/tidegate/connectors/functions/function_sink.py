@@ -1,15 +1,21 @@
-"""Sinks that write in the task: a function that is called for each record, and upserts."""
+"""Sinks that write in the task: a function that is called for each record, and upserts.
+
+Sources and sinks under names of former Flink versions, which ``add_source`` and ``add_sink`` take.
+"""
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.base.errors import ArgumentTypeError
+from tidegate.common import WatermarkStrategy
 from tidegate.operators.contracts.sink import Prepared, Publication, Sink, SinkGuarantee, SinkWriter, WriterContext
+from tidegate.operators.contracts.source import Source
 from tidegate.operators.loop.blame import reprlib_repr, user_error
 
 
@@ -171,3 +177,18 @@ class _UpsertWriter(SinkWriter):
         if self._is_open:
             self._is_open = False
             self._sink.close()
+
+
+class AddedSource(Source):
+    """A source for ``add_source``: PyFlink has it as a ``SourceFunction``."""
+
+    watermark_strategy = WatermarkStrategy.no_watermarks()
+
+
+class AddedSink(Sink):
+    """A sink for ``add_sink``: PyFlink has it as a ``SinkFunction``."""
+
+
+def deprecated(name: str, instead: str) -> None:
+    """Warn the user, and name the replacement. Called by the constructor of a class of a former Flink version."""
+    warnings.warn(f"{name} is deprecated: use {instead} instead", DeprecationWarning, stacklevel=3)

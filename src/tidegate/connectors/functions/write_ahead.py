@@ -20,13 +20,13 @@ from tidegate.base import faults
 from tidegate.base.errors import CommitError, CorruptFileError, OutputLostError, RetryableCommitError
 from tidegate.base.files import Files
 from tidegate.base.pickling import load_stored
-from tidegate.connectors.directory_mark import mark_for
 from tidegate.connectors.staged_file import (
     ROUND_BITS,
     StagedFile,
     delete_lingering,
     delete_staged,
     frames_of,
+    mark_for,
     number_of_round,
     read_staged,
 )

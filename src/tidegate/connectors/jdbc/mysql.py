@@ -11,10 +11,9 @@ from pymysql.cursors import RE_INSERT_VALUES
 
 from tidegate.base.errors import ConfigurationError, TidegateError
 from tidegate.common.typeinfo import TypeInformation
-from tidegate.connectors.jdbc.batches import Batches, Rows
-from tidegate.connectors.jdbc.statement import Statement
-from tidegate.connectors.mysql.database import MySqlDatabase
-from tidegate.connectors.mysql.failures import code_of, translated
+from tidegate.connectors.jdbc.statement import Batches, Rows, Statement
+from tidegate.connectors.mysql.session import code_of, translated
+from tidegate.connectors.mysql.sink import MySqlDatabase
 
 _NOT_PREPARED = 1295
 """The server cannot prepare a statement of this kind; the statement may still be valid."""

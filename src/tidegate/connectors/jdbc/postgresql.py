@@ -11,10 +11,9 @@ from psycopg import errors
 
 from tidegate.base.errors import TidegateError
 from tidegate.common.typeinfo import ElementTypeInfo, TypeInformation, is_bytes
-from tidegate.connectors.jdbc.batches import Batches, Rows
-from tidegate.connectors.jdbc.statement import Statement
-from tidegate.connectors.postgresql.database import PostgreSqlDatabase
-from tidegate.connectors.postgresql.failures import translated
+from tidegate.connectors.jdbc.statement import Batches, Rows, Statement
+from tidegate.connectors.postgresql.session import translated
+from tidegate.connectors.postgresql.sink import PostgreSqlDatabase
 
 _PARAMETERS = {
     "user": "user",

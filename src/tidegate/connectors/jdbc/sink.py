@@ -28,10 +28,9 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row
-from tidegate.connectors.functions.former import AddedSink
-from tidegate.connectors.jdbc.batches import Batches
+from tidegate.connectors.functions.function_sink import AddedSink
 from tidegate.connectors.jdbc.options import JdbcConnectionOptions, JdbcExecutionOptions
-from tidegate.connectors.jdbc.statement import Statement
+from tidegate.connectors.jdbc.statement import Batches, Statement
 from tidegate.connectors.sql.database import Database
 from tidegate.operators.contracts.sink import Prepared, Publication, SinkGuarantee, SinkWriter, WriterContext
 from tidegate.operators.loop.blame import reprlib_repr

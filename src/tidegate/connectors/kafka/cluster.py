@@ -2,6 +2,8 @@
 
 One ``Cluster`` serves a whole process for one set of properties: the readers and writers of a worker share its connections, which
 live as long as the worker. Several threads may use it.
+
+Checks of the brokers before a job with a Kafka sink starts.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from tidegate.base.errors import AccessError, ConfigurationError, ServiceError
 from tidegate.connectors.kafka.libraries import (
     Client,
+    ConfigResource,
+    ConfigResourceType,
     FetchRequest,
     ListOffsetsRequest,
     MetadataRequest,
@@ -310,3 +314,52 @@ def _why_untrusted(arguments: Mapping[str, Any]) -> str | None:
         except (OSError, ValueError) as error:
             log.debug("no TLS with %s: %s", address, type(error).__name__)
     return None
+
+
+_LEAST_VERSION = (3, 0)
+"""Since this version transactions can be listed and described. Otherwise transactions that a crash left cannot be found."""
+_MAXIMUM = "transaction.max.timeout.ms"
+_CREATES = "auto.create.topics.enable"
+
+
+def check_transactions(cluster: Cluster, timeout_ms: int) -> None:
+    """Check the version, and the longest time that the broker leaves a transaction open."""
+    version = cluster.broker_version
+    if version < _LEAST_VERSION:
+        raise ConfigurationError(
+            "Transactions that another process commits need Kafka 3.0 or later",
+            where=f"bootstrap servers {cluster.servers}",
+            found=f"version {'.'.join(map(str, version))}",
+            cure="upgrade the brokers, or use DeliveryGuarantee.AT_LEAST_ONCE",
+        )
+    most = _broker_setting(cluster, _MAXIMUM)
+    if most is not None and timeout_ms > int(most):
+        raise ConfigurationError(
+            "The transaction timeout of the sink is longer than the broker allows",
+            where=f"bootstrap servers {cluster.servers}",
+            found=f"transaction.timeout.ms {timeout_ms}, the broker's {_MAXIMUM} is {most}",
+            cure=f"set_property('transaction.timeout.ms', '{most}'), or raise {_MAXIMUM} on the brokers",
+        )
+
+
+def no_topic(cluster: Cluster, topic: str) -> ConfigurationError | None:
+    """The error of a sink whose topic is missing; None: the brokers may create the topic at the first write."""
+    if _broker_setting(cluster, _CREATES) != "false":
+        return None
+    return ConfigurationError(
+        "The topic of the Kafka sink does not exist",
+        where=f"bootstrap servers {cluster.servers}",
+        found=f"no topic {topic!r}, and {_CREATES} of the brokers is false",
+        cure="create the topic before the job starts, with the wanted number of partitions",
+    )
+
+
+def _broker_setting(cluster: Cluster, name: str) -> str | None:
+    """None: the user may not read the setting. The broker itself will report a problem then."""
+    broker = str(cluster.any_broker())
+    try:
+        found = cluster.admin.describe_configs([ConfigResource(ConfigResourceType.BROKER, broker)], config_filter="all")
+        value: str = found["broker"][broker][name]["value"]
+        return value
+    except (errors.KafkaError, LookupError):
+        return None

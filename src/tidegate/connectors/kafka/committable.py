@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.base.counts import count
 from tidegate.base.files import FileHandle, Files
+from tidegate.base.plain_text import count
 from tidegate.connectors.kafka.cluster import TopicPartition
 from tidegate.connectors.kafka.transactions import Producer
 from tidegate.connectors.staged_file import StagedFile

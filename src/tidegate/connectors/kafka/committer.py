@@ -37,7 +37,7 @@ from tidegate.base.errors import (
     StorageError,
 )
 from tidegate.base.files import Files
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committable import KafkaCommittable, delete_copy, read_copy, stored_copies
 from tidegate.connectors.kafka.libraries import errors

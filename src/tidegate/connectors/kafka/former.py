@@ -10,14 +10,13 @@ from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
 from tidegate.common import WatermarkStrategy
 from tidegate.common.serialization import DeserializationSchema, SerializationSchema
-from tidegate.connectors.delivery import DeliveryGuarantee
-from tidegate.connectors.functions.former import AddedSink, AddedSource, deprecated
+from tidegate.connectors.functions.function_sink import AddedSink, AddedSource, deprecated
 from tidegate.connectors.kafka import sink, source
-from tidegate.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
-from tidegate.connectors.kafka.enumerator import Subscription
 from tidegate.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
 from tidegate.connectors.kafka.properties import ClientProperties
-from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
+from tidegate.connectors.kafka.serialization import KafkaRecordDeserializationSchema, KafkaRecordSerializationSchema
+from tidegate.connectors.kafka.source import Subscription
+from tidegate.operators.contracts.sink import DeliveryGuarantee
 
 _DISCOVERY = ("flink.partition-discovery.interval-millis", "partition.discovery.interval.ms")
 """The former name of a property, and its name today."""

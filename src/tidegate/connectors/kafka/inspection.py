@@ -23,8 +23,7 @@ from tidegate.checkpoint.lease_records import (
     newest_token,
     read_undamaged,
 )
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import locate_own
+from tidegate.checkpoint.locate import locate_own, read_lineage
 from tidegate.checkpoint.metadata import metadata_path, read_metadata
 from tidegate.connectors.kafka import sink_record
 from tidegate.connectors.kafka.cluster import Cluster

@@ -7,11 +7,11 @@ from typing import Any
 
 from tidegate.base.errors import ServiceError, UserCodeError
 from tidegate.connectors.kafka.cluster import LATEST, Cluster, TopicPartition, fetch_request, raise_code
-from tidegate.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
 from tidegate.connectors.kafka.libraries import errors
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.records import Aborted, BadRecord, batches, end_of
-from tidegate.graph.output_tag import OutputTag
+from tidegate.connectors.kafka.serialization import KafkaRecordDeserializationSchema
+from tidegate.graph.transformation import OutputTag
 from tidegate.operators.contracts.source import Batch, SplitInterval, SplitReader
 
 _FETCH_BYTES = 4 << 20

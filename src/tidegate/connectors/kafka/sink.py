@@ -9,10 +9,8 @@ from typing import Any
 from tidegate.base.arguments import made_by, wrong
 from tidegate.base.errors import ConfigurationError, ProgramError
 from tidegate.base.files import Files
-from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.kafka import sink_record
-from tidegate.connectors.kafka.broker_checks import check_transactions, no_topic
-from tidegate.connectors.kafka.cluster import Cluster
+from tidegate.connectors.kafka.cluster import Cluster, check_transactions, no_topic
 from tidegate.connectors.kafka.committer import KafkaCommitter
 from tidegate.connectors.kafka.prefix_hold import PrefixHold
 from tidegate.connectors.kafka.properties import ClientProperties
@@ -23,6 +21,7 @@ from tidegate.connectors.kafka.writer import KafkaWriter
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
+    DeliveryGuarantee,
     Publication,
     Sink,
     SinkGuarantee,

@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.base.errors import StorageError
 from tidegate.base.files import Files
-from tidegate.connectors.directory_mark import new_mark
+from tidegate.connectors.staged_file import new_mark
 from tidegate.operators.contracts.sink import CommitterContext, WriterContext
 
 NAME = "kafka-sink.json"

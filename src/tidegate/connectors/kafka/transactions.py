@@ -19,8 +19,8 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from tidegate.base.counts import count
 from tidegate.base.errors import ProgramError
+from tidegate.base.plain_text import count
 from tidegate.connectors.kafka.cluster import (
     EARLIEST,
     READ_UNCOMMITTED,

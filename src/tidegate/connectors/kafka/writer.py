@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 
 from tidegate.base import faults
 from tidegate.base.errors import ConfigurationError, TidegateError, UserCodeError
-from tidegate.base.ids import new_token
-from tidegate.connectors.kafka.broker_checks import no_topic
-from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
+from tidegate.base.hashing import new_token
+from tidegate.connectors.kafka.cluster import Cluster, TopicPartition, no_topic
 from tidegate.connectors.kafka.committable import OUTPUT, KafkaCommittable, add_copy
 from tidegate.connectors.kafka.libraries import errors
 from tidegate.connectors.kafka.records import BatchBuilder

@@ -1,26 +1,128 @@
-"""A connection to MariaDB or MySQL: INSERTs of many rows, XA transactions, and the bookkeeping table."""
+"""A connection to MariaDB or MySQL: INSERTs of many rows, XA transactions, and the bookkeeping table.
+
+Python values as literals of MariaDB and MySQL, column by column; rows of an INSERT.
+
+What errors of MariaDB and MySQL mean for a job.
+"""
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import json
+import math
 import re
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import pymysql
+from pymysql.converters import escape_string
 
-from tidegate.base.errors import ServiceError
-from tidegate.base.ids import new_token
-from tidegate.connectors.mysql.encoding import BETWEEN_ROWS
-from tidegate.connectors.mysql.failures import BUSY_XID, OF_A_ROW, ROLLED_BACK, UNKNOWN_XID, code_of, translated
-from tidegate.connectors.sql.database import Answer, Session
-from tidegate.connectors.sql.frames import Frame
-from tidegate.connectors.sql.table import Table
+from tidegate.base.errors import ServiceError, TidegateError
+from tidegate.base.hashing import new_token
+from tidegate.connectors.sql.database import Answer, DatabaseFailure, Session
+from tidegate.connectors.sql.table import Form, Frame, RowEncoder, ServerColumn, Table, wrong_value
+
+UNKNOWN_XID = 1397
+BUSY_XID = (1399, 1440)
+ROLLED_BACK = (1402, 1613, 1614)
+OF_A_ROW = {
+    **dict.fromkeys((1062, 1048, 1451, 1452, 1557, 1586, 1216, 1217, 3819, 4025), DatabaseFailure.CONSTRAINT),
+    **dict.fromkeys((1264, 1265, 1292, 1366, 1367, 1406, 1411, 1364), DatabaseFailure.VALUE),
+}
+_BY_CODE = {
+    **OF_A_ROW,
+    **dict.fromkeys((1044, 1045, 1142, 1143, 1227, 1698), DatabaseFailure.ACCESS),
+    **dict.fromkeys((1205, 1213), DatabaseFailure.LOCKED),
+    **dict.fromkeys(ROLLED_BACK, DatabaseFailure.ROLLED_BACK),
+    **dict.fromkeys((1021, 1114, 3, 28), DatabaseFailure.FULL),
+    1049: DatabaseFailure.NO_DATABASE,
+    **dict.fromkeys((1054, 1146), DatabaseFailure.NO_TABLE),
+}
+_CURES = {
+    DatabaseFailure.ACCESS: "check user and password, and GRANT the missing rights",
+    DatabaseFailure.LOCKED: "find the holder in information_schema.innodb_trx or with XA RECOVER. Two subtasks that write the "
+    "same key wait for each other: key_by that key before the sink",
+    DatabaseFailure.ROLLED_BACK: "read the server's log; the round is run again",
+    DatabaseFailure.NO_DATABASE: "check the end of the URL, mysql://user@host:3306/database, or CREATE DATABASE",
+}
+
+
+def code_of(error: Exception) -> int:
+    """0: the error has none, such as that of a broken connection."""
+    known = isinstance(error, pymysql.Error) and error.args and isinstance(error.args[0], int)
+    return error.args[0] if known else 0
+
+
+def translated(error: Exception, where: str, table: str = "its table", row: str = "") -> TidegateError:
+    """The typed error for an error of the driver or of the network. ``row``: the refused row of ``table``."""
+    failure = _BY_CODE.get(code_of(error))
+    if failure is None:
+        refused = isinstance(error, pymysql.err.ProgrammingError | pymysql.err.NotSupportedError)
+        failure = DatabaseFailure.STATEMENT if refused else DatabaseFailure.NO_ANSWER
+    found = str(error.args[1]) if isinstance(error, pymysql.Error) and len(error.args) > 1 else str(error)
+    return failure.error(where, found, cure=_CURES.get(failure), table=table, row=row)
+
+
+BETWEEN_ROWS = b",\n"
+"""No literal holds a raw line feed: line feeds are escaped."""
+
+
+def _quoted(value: Any) -> str:
+    return f"'{escape_string(str(value))}'"
+
+
+def _float(value: Any) -> str:
+    return repr(float(value)) if math.isfinite(value) else "nan"
+
+
+def _moment(value: datetime.datetime) -> str:
+    """Times with a zone become UTC, which is the zone of the session."""
+    plain = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo is not None else value
+    return f"'{plain.isoformat(' ')}'"
+
+
+_INTS = Form((int, bool), lambda value: str(int(value)))
+_FLOATS = Form((float, int), _float)
+_TEXT = Form((str,), _quoted)
+_BYTES = Form((bytes, bytearray, memoryview), lambda value: f"x'{bytes(value).hex()}'")
+
+
+class MySqlEncoder(RowEncoder):
+    other = Form((str, int, decimal.Decimal), _quoted)
+    null = "NULL"
+    forms: ClassVar[dict[str, Form]] = {
+        **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "bit", "year"), _INTS),
+        **dict.fromkeys(("float", "double"), _FLOATS),
+        "decimal": Form((int, decimal.Decimal, float), str),
+        **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"), _TEXT),
+        **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), _BYTES),
+        "date": Form((datetime.date,), lambda value: f"'{value.isoformat()[:10]}'"),
+        **dict.fromkeys(("datetime", "timestamp"), Form((datetime.datetime,), _moment)),
+        "time": Form((datetime.time,), lambda value: f"'{value.isoformat()}'"),
+        "uuid": Form((uuid.UUID, str), _quoted),
+        "json": Form((dict, list, str, int, float, bool), lambda value: _quoted(json.dumps(value))),
+    }
+
+    def encode(self, table: int, rows: list[Sequence[Any]]) -> Frame:
+        lines = [f"({line})" for line in map(",".join, zip(*self._texts(table, rows), strict=True))]
+        return Frame(table, len(rows), BETWEEN_ROWS.decode().join(lines).encode())
+
+    def _column(
+        self, table: Table, column: ServerColumn, form: Form, values: tuple[Any, ...], rows: list[Sequence[Any]]
+    ) -> list[str]:
+        made = super()._column(table, column, form, values, rows)
+        if form is _FLOATS and "nan" in made:
+            raise wrong_value(table, column, "finite numbers", values[made.index("nan")], rows[made.index("nan")])
+        return made
+
 
 _ROW = re.compile(r"at row (\d+)")
 _LITERAL = re.compile(r"x?'(?:[^'\\]|\\.)*'|[^,']+", re.DOTALL)
-"""A field of a row as ``encoding.py`` writes it."""
+"""A field of a row as ``encode_rows`` writes it."""
 
 
 class MySqlSession(Session):

@@ -1,24 +1,186 @@
-"""A connection to PostgreSQL: COPY, upserts by arrays, PREPARE TRANSACTION, and the bookkeeping table."""
+"""A connection to PostgreSQL: COPY, upserts by arrays, PREPARE TRANSACTION, and the bookkeeping table.
+
+Python values as PostgreSQL's text, column by column: for COPY, and as arrays for upserts.
+
+What errors of PostgreSQL mean for a job.
+"""
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import json
 import re
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import psycopg
 from psycopg import errors, sql
 
-from tidegate.base.errors import ServiceError
-from tidegate.connectors.postgresql.encoding import elements
-from tidegate.connectors.postgresql.failures import translated
-from tidegate.connectors.sql.database import Answer, Session
-from tidegate.connectors.sql.encoding import ServerColumn
-from tidegate.connectors.sql.frames import Frame
-from tidegate.connectors.sql.table import Table
+from tidegate.base.errors import RowError, ServiceError, TidegateError
+from tidegate.connectors.sql.database import Answer, DatabaseFailure, Session
+from tidegate.connectors.sql.table import Form, Frame, RowEncoder, ServerColumn, Table
+from tidegate.operators.loop.blame import reprlib_repr
+
+_ACCESS = (errors.InvalidAuthorizationSpecification, errors.InvalidPassword, errors.InsufficientPrivilege)
+_NOT_LET_IN = re.compile(r"authentication failed|no password supplied|pg_hba\.conf|role .* does not exist")
+_NO_DATABASE = re.compile(r"database .* does not exist")
+"""Texts of a refused connection, which has no code."""
+_MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidCatalogName, errors.InvalidSchemaName)
+_CURES = {
+    DatabaseFailure.ACCESS: "check user and password (or ~/.pgpass), and GRANT the missing rights",
+    DatabaseFailure.NO_DATABASE: "check the end of the URL, postgresql://user@host:5432/database, or CREATE DATABASE",
+    DatabaseFailure.LOCKED: "find the holder in pg_locks. Two subtasks that write the same key wait for each other: key_by that "
+    "key before the sink. A prepared transaction of a job that no longer exists: ROLLBACK PREPARED",
+    DatabaseFailure.NO_ROOM: "raise max_prepared_transactions in postgresql.conf (two for each subtask of a sink) and restart the "
+    "server, or roll back forgotten ones of pg_prepared_xacts",
+}
+
+
+def translated(
+    error: psycopg.Error,
+    where: str,
+    *,
+    holders: Callable[[], str] = lambda: "",
+    table: str = "",
+    row: str = "",
+) -> TidegateError:
+    """The typed error for an error of the driver. ``holders`` names prepared transactions, where a lock was not given.
+    ``row``: the refused row of ``table``; empty where the server did not say enough."""
+    found = _found(error)
+    failure = _failure(error, found)
+    if failure is DatabaseFailure.LOCKED:
+        found = f"{found}; {holders()}"
+    if failure is DatabaseFailure.CONSTRAINT:
+        name = error.diag.constraint_name or f"NOT NULL of {error.diag.column_name}"
+        table = f"{error.diag.table_name}: {name}"
+    return failure.error(where, found, cure=_CURES.get(failure), table=table, row=row)
+
+
+def _failure(error: psycopg.Error, found: str) -> DatabaseFailure:
+    if isinstance(error, _ACCESS) or (error.sqlstate is None and _NOT_LET_IN.search(found)):
+        return DatabaseFailure.ACCESS
+    if error.sqlstate is None and _NO_DATABASE.search(found):
+        return DatabaseFailure.NO_DATABASE
+    if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected):
+        return DatabaseFailure.LOCKED
+    if isinstance(error, errors.DiskFull) or "could not extend file" in found:
+        return DatabaseFailure.FULL
+    if isinstance(error, errors.OutOfMemory) and "max_prepared_transactions" in found:
+        return DatabaseFailure.NO_ROOM
+    if isinstance(error, _MISSING):
+        return DatabaseFailure.NO_TABLE
+    if isinstance(error, errors.CardinalityViolation):
+        return DatabaseFailure.SAME_KEY
+    if isinstance(error, psycopg.IntegrityError):
+        return DatabaseFailure.CONSTRAINT
+    if isinstance(error, psycopg.DataError):
+        return DatabaseFailure.VALUE
+    if isinstance(error, psycopg.ProgrammingError | psycopg.NotSupportedError):
+        return DatabaseFailure.STATEMENT
+    return DatabaseFailure.NO_ANSWER
+
+
+def _found(error: psycopg.Error) -> str:
+    """Without the server's hints and the statement. A connection error of libpq names host and user, never a password."""
+    diag = error.diag
+    parts = [diag.message_primary or str(error).strip() or type(error).__name__, diag.message_detail, diag.context]
+    return "; ".join(part.splitlines()[0] for part in parts if part)
+
+
+Texts = list[str | None]
+_ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_IN_ARRAY = str.maketrans({"\\": "\\\\", '"': '\\"'})
+
+
+def _number(value: Any) -> str:
+    return repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def _interval(value: datetime.timedelta) -> str:
+    return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
+
+
+_INTS = Form((int,), int.__repr__)
+_TEXT = Form((str,), str.__str__, plain=False)
+_JSON = Form((dict, list, str, int, float, bool), json.dumps, plain=False)
+
+
+class PostgreSqlEncoder(RowEncoder):
+    other = Form((str, int, float, decimal.Decimal), str, plain=False)
+    null = None
+    forms: ClassVar[dict[str, Form]] = {
+        "bool": Form((bool,), lambda value: "t" if value else "f"),
+        **dict.fromkeys(("int2", "int4", "int8"), _INTS),
+        **dict.fromkeys(("float4", "float8"), Form((float, int), _number)),
+        "numeric": Form((int, decimal.Decimal, float), _number),
+        **dict.fromkeys(("text", "varchar", "bpchar", "name", "citext"), _TEXT),
+        "bytea": Form((bytes, bytearray, memoryview), lambda value: "\\x" + bytes(value).hex(), plain=False),
+        "date": Form((datetime.date,), lambda value: value.isoformat()[:10]),
+        **dict.fromkeys(("timestamp", "timestamptz"), Form((datetime.datetime,), datetime.datetime.isoformat)),
+        **dict.fromkeys(("time", "timetz"), Form((datetime.time,), datetime.time.isoformat)),
+        "interval": Form((datetime.timedelta,), _interval),
+        "uuid": Form((uuid.UUID, str), str, plain=False),
+        **dict.fromkeys(("json", "jsonb"), _JSON),
+    }
+
+    def encode(self, table: int, rows: list[Sequence[Any]]) -> Frame:
+        made, forms = self._texts(table, rows), self._forms[table]
+        if self._tables[table].key:
+            arrays = [_array(texts, form) for texts, form in zip(made, forms, strict=True)]
+            return Frame(table, len(rows), msgspec.msgpack.encode(arrays))
+        fields = [_copied(texts, form) for texts, form in zip(made, forms, strict=True)]
+        lines = "\n".join(map("\t".join, zip(*fields, strict=True)))
+        return Frame(table, len(rows), f"{lines}\n".encode())
+
+    def _column(
+        self, table: Table, column: ServerColumn, form: Form, values: tuple[Any, ...], rows: list[Sequence[Any]]
+    ) -> Texts:
+        texts: Texts = super()._column(table, column, form, values, rows)
+        if not form.plain and "\x00" in "".join(filter(None, texts)):
+            number = next(n for n, text in enumerate(texts) if text is not None and "\x00" in text)
+            raise RowError(
+                "PostgreSQL cannot store text with the character U+0000",
+                where=f"column {column.name} of {table.name}, row {table.key_of(rows[number])}",
+                found=reprlib_repr(values[number]),
+                cure="remove the character in a map before the sink: text.replace('\\x00', '')",
+            )
+        return texts
+
+
+_AS_ARRAYS = frozenset(PostgreSqlEncoder.forms) - {"json", "jsonb"}
+"""Families whose arrays the server reads without a cast of each element."""
+
+
+def elements(columns: Sequence[ServerColumn]) -> list[tuple[str, str]]:
+    """For each column of an upsert: the type of the array that is sent, and the cast of an element to the column."""
+    return [(column.bare, "") if column.family in _AS_ARRAYS else ("text", f"::{column.bare}") for column in columns]
+
+
+def _copied(texts: Texts, form: Form) -> list[str]:
+    if not form.plain:
+        joined = "".join(filter(None, texts))
+        if "\\" in joined or "\t" in joined or "\n" in joined or "\r" in joined:
+            return ["\\N" if text is None else text.translate(_ESCAPED) for text in texts]
+    if None in texts:
+        return ["\\N" if text is None else text for text in texts]
+    return texts  # type: ignore[return-value]
+
+
+def _array(texts: Texts, form: Form) -> str:
+    """An array literal: elements in quotes, except NULL."""
+    if not form.plain:
+        joined = "".join(filter(None, texts))
+        if "\\" in joined or '"' in joined:
+            texts = [None if text is None else text.translate(_IN_ARRAY) for text in texts]
+    if None in texts:
+        return "{" + ",".join("NULL" if text is None else f'"{text}"' for text in texts) + "}"
+    return '{"' + '","'.join(texts) + '"}'  # type: ignore[arg-type]
+
 
 _REMEMBERED = 8 << 20
 _LINE = re.compile(r"line (\d+)")

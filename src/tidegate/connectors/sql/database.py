@@ -1,19 +1,36 @@
-"""Sessions with prepared transactions, the bookkeeping table, and the checks of tables: what all databases share."""
+"""Sessions with prepared transactions, the bookkeeping table, and the checks of tables: what all databases share.
+
+Typed errors for failures of a database: one class and one rule for each kind of failure.
+
+Names of the transactions of a sink: no two jobs, sinks, subtasks or attempts share a name, and each name shows its owner.
+
+``tidegate-<job>-<sink>-<mark>-<lease>-<round>-<subtask>-<token>``: the part before the lease is the ``base`` of the sink. The mark
+is made once for each directory of a job. Otherwise the same program with the same job id in another directory (a copy for tests,
+another host) would take prepared transactions of the first job for leftovers of its own, and roll them back.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
 from typing import Any, ClassVar
 
-from tidegate.base.errors import ConfigurationError, ServiceError, TidegateError
-from tidegate.connectors.sql.encoding import RowEncoder, ServerColumn
-from tidegate.connectors.sql.frames import Frame
-from tidegate.connectors.sql.table import Table
+import msgspec
+
+from tidegate.base.errors import AccessError, ConfigurationError, RowError, ServiceError, StorageError, TidegateError
+from tidegate.base.files import Files
+from tidegate.base.hashing import new_token
+from tidegate.base.plain_text import count
+from tidegate.connectors.sql.table import Frame, RowEncoder, ServerColumn, Table
+from tidegate.connectors.staged_file import new_mark
+from tidegate.operators.contracts.sink import CommitterContext, WriterContext
 
 BOOKKEEPING = "tidegate_transactions"
 """The bookkeeping table. Its rows of a sink (``base``): a marker for each transaction whose commit is not settled (``name``), one
@@ -258,3 +275,105 @@ class Database(ABC):
 
     def check_prepared(self, wanted: int) -> None:
         """Check that the server can hold this number of prepared transactions. Not every server has a limit."""
+
+
+class DatabaseFailure(Enum):
+    """A kind of failure. Each database maps its error codes to a kind and adds the cure. ``{table}`` is filled in."""
+
+    ACCESS = AccessError, "The database refuses the user of the sink, or the user lacks a right"
+    NO_DATABASE = ConfigurationError, "The database of the sink does not exist"
+    NO_TABLE = ConfigurationError, "A table or column of the sink does not exist"
+    LOCKED = ServiceError, "The sink did not get a lock: it waited longer than lock_timeout_ms, or met a deadlock"
+    ROLLED_BACK = ServiceError, "The server rolled back a transaction before its checkpoint was complete"
+    FULL = ServiceError, "The database server has no space left"
+    NO_ROOM = ServiceError, "The server has no room for another prepared transaction"
+    CONSTRAINT = RowError, "A row violates a constraint of {table}"
+    VALUE = RowError, "A value does not fit its column of {table}"
+    SAME_KEY = RowError, "Two rows of a batch have equal keys in the database and different keys in Python"
+    STATEMENT = ConfigurationError, "The database refuses a statement of the sink"
+    NO_ANSWER = ServiceError, "The database does not answer"
+
+    def error(
+        self, where: str, found: str, *, cure: str | None = None, table: str = "", row: str = ""
+    ) -> TidegateError:
+        """Make the error. ``row`` describes the refused row; it is empty where the server did not say enough."""
+        kind, rule = self.value
+        place = f"{where}; row {row}" if row and self in _OF_A_ROW else where
+        made: TidegateError = kind(rule.format(table=table), where=place, found=found, cure=cure or _CURES.get(self))
+        return made
+
+
+_OF_A_ROW = (DatabaseFailure.CONSTRAINT, DatabaseFailure.VALUE)
+_CURES = {
+    DatabaseFailure.NO_TABLE: "check the names of the tables and columns",
+    DatabaseFailure.FULL: "free space on the server",
+    DatabaseFailure.CONSTRAINT: "filter or correct such records before the sink",
+    DatabaseFailure.VALUE: "convert or filter such records before the sink",
+    DatabaseFailure.SAME_KEY: "make the keys equal before the sink: the same type, case and precision",
+    DatabaseFailure.NO_ANSWER: "check that the server runs, and that host and port are right",
+}
+
+
+PREFIX = "tidegate-"
+_RECORD = "sql-sink.json"
+_VERSION = 1
+_MOST = 16
+
+
+class _BaseRecord(msgspec.Struct, frozen=True, kw_only=True):
+    version: int = _VERSION
+    base: str
+
+
+class Transaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A prepared transaction, as a checkpoint stores it. ``staged``: files whose rows are in it; they are deleted after the
+    commit."""
+
+    name: str
+    base: str
+    lease: int
+    round: int
+    rows: int
+    staged: list[str]
+
+    def __str__(self) -> str:
+        return f"transaction {self.name} of {count(self.rows, 'row')}"
+
+
+def new_name(base: str, context: WriterContext) -> str:
+    return f"{base}-{context.lease}-{context.round}-{context.subtask}-{new_token()[:12]}"
+
+
+def base_for(context: CommitterContext) -> str:
+    """Called on the driver, before any writer. A base that is already recorded counts."""
+    files = Files(context.staging)
+    record = _read(files)
+    if record is None:
+        mark = new_mark(context)
+        job, sink = re.sub(r"[^a-zA-Z0-9_]", "_", context.job_id)[:_MOST], context.sink_id[:8]
+        record = _BaseRecord(base=f"{PREFIX}{job}-{sink}-{mark}")
+        files.replace(_RECORD, msgspec.json.encode(record))
+    return record.base
+
+
+def base_of(context: WriterContext) -> str:
+    """Called in a task. Reads the record once for each attempt of the job."""
+    return _base(context.staging, context.lease)
+
+
+@lru_cache(256)
+def _base(staging: str, lease: int) -> str:
+    record = _read(Files(staging))
+    if record is None:
+        raise StorageError(
+            "The record with the names of the sink's transactions is missing",
+            where=Files(staging).location(_RECORD),
+            found="no such file",
+            cure="do not delete files of a running job; restart the job, which writes the record again",
+        )
+    return record.base
+
+
+def _read(files: Files) -> _BaseRecord | None:
+    content = files.read_if_exists(_RECORD)
+    return None if content is None else msgspec.json.decode(content, type=_BaseRecord)

@@ -1,17 +1,85 @@
-"""Tables that a sink writes to, and the conversion of records to rows."""
+"""Tables that a sink writes to, and the conversion of records to rows.
+
+Encode rows column by column: which Python types a column takes, and the text of each value.
+
+Files with the encoded rows of one round, on checkpoint storage, for the rounds between two checkpoints.
+
+A database gets one transaction for each subtask and checkpoint, however many rounds a checkpoint covers: servers allow few prepared
+transactions, and two transactions must not wait for each other's rows. So a round without a barrier writes its rows, encoded for
+the database, into a file. The next writer of the subtask gets the file as its state. The round with the barrier sends the files
+and its own rows. No checkpoint ever names such a file: at its cut all rows are in transactions.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError, RowError
+from tidegate.base.files import FileHandle, Files
 from tidegate.common.types import Row
+from tidegate.connectors.staged_file import StagedFile
+from tidegate.operators.contracts.sink import WriterContext
 from tidegate.operators.loop.blame import reprlib_repr, user_error
+
+_DIRECTORY = "rows"
+_HEAD = struct.Struct(">HIQ")
+"""Before each frame: the number of the table, rows, bytes."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Encoded rows of one table, for one statement."""
+
+    table: int
+    rows: int
+    payload: bytes
+
+
+class FrameFile(StagedFile):
+    """A file that is being written. It has at least one frame."""
+
+    def __init__(self, context: WriterContext) -> None:
+        super().__init__(context, _DIRECTORY, aside=True)
+        self._rows = 0
+
+    def add(self, frame: Frame) -> None:
+        self._rows += frame.rows
+        self.write(_HEAD.pack(frame.table, frame.rows, len(frame.payload)), frame.payload)
+
+    def staged(self) -> dict[str, Any]:
+        """Make the file durable. Returns what the next writer needs to read the file."""
+        address, size, content = self.finish()
+        return {"address": address, "size": size, "hash": content, "rows": self._rows}
+
+
+def read_frames(staged: dict[str, Any]) -> Iterator[Frame]:
+    """The file is verified as a whole before the first frame."""
+    directory, _, name = staged["address"].rpartition("/")
+    data = memoryview(Files(directory).read(FileHandle(name, staged["size"], staged["hash"])))
+    at = 0
+    while at < len(data):
+        table, rows, length = _HEAD.unpack_from(data, at)
+        at += _HEAD.size
+        yield Frame(table, rows, bytes(data[at : at + length]))
+        at += length
+
+
+def delete_frames(address: str) -> None:
+    directory, _, name = address.rpartition("/")
+    Files(directory).delete(name)
+
+
+def staged_files(files: Files) -> list[str]:
+    """Names of all files in the staging directory of a sink."""
+    return list(files.list(_DIRECTORY))
+
 
 Rows = list[Sequence[Any]]
 ToRows = Callable[[Any], Iterable[tuple[str, Any]]]
@@ -161,3 +229,71 @@ def _unique(table: Table, rows: Rows) -> Rows:
     except TypeError:  # a key that cannot be hashed
         last = {repr(key(row)): row for row in rows}
     return rows if len(last) == len(rows) else list(last.values())
+
+
+@dataclass(frozen=True)
+class ServerColumn:
+    """A column as the server describes it. ``type``: as the server spells it. ``family``: its plain name, without length or
+    precision. ``bare``: the type without them, as a statement names it. (PostgreSQL only: a cast to ``varchar(3)`` truncates a
+    longer text silently, an assignment refuses it.)"""
+
+    name: str
+    type: str
+    family: str
+    bare: str = ""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How values of some types become text. ``plain``: the text never needs escaping."""
+
+    types: tuple[type, ...]
+    text: Callable[[Any], str]
+    plain: bool = True
+
+
+class RowEncoder(ABC):
+    """``columns``: those of each table."""
+
+    forms: ClassVar[Mapping[str, Form]]
+    """By family of the column."""
+    other: ClassVar[Form]
+    """For all other families."""
+    null: ClassVar[Any]
+
+    def __init__(self, tables: Sequence[Table], columns: Sequence[Sequence[ServerColumn]]) -> None:
+        self._tables, self._columns = tables, columns
+        self._forms = [[self.forms.get(column.family, self.other) for column in each] for each in columns]
+
+    @abstractmethod
+    def encode(self, table: int, rows: list[Sequence[Any]]) -> Frame:
+        """Raises ``RowError`` with column and key for a value that the column cannot hold."""
+
+    def _texts(self, table: int, rows: list[Sequence[Any]]) -> list[list[Any]]:
+        """For each column the texts of its values; ``null`` for None."""
+        columns = zip(self._columns[table], self._forms[table], zip(*rows, strict=True), strict=True)
+        return [self._column(self._tables[table], column, form, values, rows) for column, form, values in columns]
+
+    def _column(
+        self, table: Table, column: ServerColumn, form: Form, values: tuple[Any, ...], rows: list[Sequence[Any]]
+    ) -> list[Any]:
+        if set(map(type, values)) <= {*form.types}:
+            return list(map(form.text, values))
+        return [
+            self.null if value is None else self._text(table, column, form, value, row)
+            for value, row in zip(values, rows, strict=True)
+        ]
+
+    def _text(self, table: Table, column: ServerColumn, form: Form, value: Any, row: Sequence[Any]) -> str:
+        if isinstance(value, form.types) and (not isinstance(value, bool) or bool in form.types):
+            return form.text(value)
+        raise wrong_value(table, column, " or ".join(kind.__name__ for kind in form.types), value, row)
+
+
+def wrong_value(table: Table, column: ServerColumn, wanted: str, value: Any, row: Sequence[Any]) -> RowError:
+    return RowError(
+        f"Column {column.name} of {table.name} is {column.type}, and takes {wanted}",
+        where=f"row {table.key_of(row)}",
+        found=f"{type(value).__name__} {reprlib_repr(value)}",
+        cure="convert the value in a map before the sink",
+    )

@@ -8,10 +8,8 @@ import msgspec
 
 from tidegate.base import faults
 from tidegate.base.errors import FencedError
-from tidegate.connectors.sql.database import Database, Session
-from tidegate.connectors.sql.frames import Frame, FrameFile, read_frames
-from tidegate.connectors.sql.names import Transaction, base_of, new_name
-from tidegate.connectors.sql.table import RecordRows, Table
+from tidegate.connectors.sql.database import Database, Session, Transaction, base_of, new_name
+from tidegate.connectors.sql.table import Frame, FrameFile, RecordRows, Table, read_frames
 from tidegate.operators.contracts.sink import Prepared, SinkWriter, WriterContext
 
 
@@ -56,7 +54,7 @@ class SqlWriter(SinkWriter):
 
 
 class PreparingWriter(SqlWriter):
-    """Exactly once. In a round without a barrier the rows go into a file (``frames.py``); in a round with a barrier, into a
+    """Exactly once. In a round without a barrier the rows go into a file (``table.py``); in a round with a barrier, into a
     transaction that is prepared. In a job that promises at-least-once, every round has its transaction, committed with the
     round."""
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.base.errors import ConfigurationError
+from tidegate.base.imports import library
 from tidegate.connectors.formats.arrow_types import arrow_schema
-from tidegate.connectors.formats.libraries import library
 from tidegate.connectors.tables.sink import TableSink
 
 

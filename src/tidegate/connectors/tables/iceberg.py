@@ -7,8 +7,8 @@ from typing import Any
 
 from tidegate.base import secrets
 from tidegate.base.errors import ConfigurationError, ServiceError, TidegateError
+from tidegate.base.imports import library
 from tidegate.connectors.formats.arrow_types import arrow_schema
-from tidegate.connectors.formats.libraries import library
 from tidegate.connectors.tables.sink import TableSink
 
 _RETRIES = "commit.retry.num-retries"

@@ -11,9 +11,8 @@ from urllib.parse import unquote
 from tidegate.base import faults, secrets
 from tidegate.base.errors import CommitError, ConfigurationError, OutputLostError, RetryableCommitError
 from tidegate.base.files import Files
-from tidegate.connectors.directory_mark import mark_for, mark_of
+from tidegate.base.imports import library
 from tidegate.connectors.formats.arrow_types import arrow_schema
-from tidegate.connectors.formats.libraries import library
 from tidegate.connectors.formats.parquet_files import RowColumnWriterFactory
 from tidegate.connectors.staged_file import (
     StagedFile,
@@ -21,6 +20,8 @@ from tidegate.connectors.staged_file import (
     delete_staged,
     file_at,
     frames_of,
+    mark_for,
+    mark_of,
     number_of,
     read_staged,
     with_numbers,

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.base.arguments import made_by, wrong
-from tidegate.base.counts import count
 from tidegate.base.errors import ProgramError, RestoreError
+from tidegate.base.plain_text import count
 from tidegate.operators.contracts.batch import Given
 from tidegate.operators.contracts.source import (
     Boundedness,

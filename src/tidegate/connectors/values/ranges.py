@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tidegate.base.arguments import expect_int, wrong
-from tidegate.base.counts import count
 from tidegate.base.errors import ProgramError, RestoreError
+from tidegate.base.plain_text import count
 from tidegate.common.types import Row
 from tidegate.operators.contracts.source import Batch, Source, SourcePlan, SplitEnumerator, SplitInterval, SplitReader
 from tidegate.operators.loop.ownership import own

@@ -12,8 +12,7 @@ from typing import Any, TextIO
 import cloudpickle
 
 from tidegate.base.errors import ArgumentTypeError, OutputClosedError
-from tidegate.base.pickling import cure_of, load_stored
-from tidegate.base.plain_data import is_encodable
+from tidegate.base.pickling import cure_of, is_encodable, load_stored
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,

@@ -7,7 +7,7 @@ name raises an error that names the extra; the other connectors are not affected
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tidegate.connectors.formats.libraries import library
+from tidegate.base.imports import library
 from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink
 from tidegate.connectors.frames.sources import DataFrameSource, StreamReaderSource
 from tidegate.connectors.sockets.source import SocketSource

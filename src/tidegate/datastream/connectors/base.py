@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from typing import Any
 
-from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.functions.function_sink import UpsertSink
 from tidegate.connectors.functions.write_ahead import (
     CheckpointCommitter,
@@ -11,7 +10,7 @@ from tidegate.connectors.functions.write_ahead import (
     FileCheckpointCommitter,
     GenericWriteAheadSink,
 )
-from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.sink import DeliveryGuarantee, Sink
 from tidegate.operators.contracts.source import Source
 
 __all__ = [

@@ -1,6 +1,5 @@
 """Kafka by PyFlink's path."""
 
-from tidegate.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
 from tidegate.connectors.kafka.former import (
     FlinkKafkaConsumer,
     FlinkKafkaConsumerBase,
@@ -15,6 +14,7 @@ from tidegate.connectors.kafka.offsets import (
 )
 from tidegate.connectors.kafka.records import BadRecord, ConsumerRecord
 from tidegate.connectors.kafka.serialization import (
+    KafkaRecordDeserializationSchema,
     KafkaRecordSerializationSchema,
     KafkaRecordSerializationSchemaBuilder,
     KafkaTopicSelector,

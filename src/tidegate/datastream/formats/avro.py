@@ -1,7 +1,9 @@
 """Avro in messages and files."""
 
-from tidegate.connectors.formats.avro_files import AvroBulkWriters, AvroFormat, AvroInputFormat
 from tidegate.connectors.formats.avro_schemas import (
+    AvroBulkWriters,
+    AvroFormat,
+    AvroInputFormat,
     AvroRowDeserializationSchema,
     AvroRowSerializationSchema,
     AvroSchema,

@@ -10,8 +10,7 @@ from tidegate.base.pickling import load_stored
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from tidegate.operators.contracts.batch import HIGHEST, LOWEST, Batch
-from tidegate.operators.contracts.operator import OperatorSetup
-from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.operator import OperatorSetup, Settings
 from tidegate.operators.contracts.watermarks import Piece, Strategy
 from tidegate.operators.flow.rows import MIN_WATERMARK
 from tidegate.operators.loop.blame import reprlib_repr, user_error

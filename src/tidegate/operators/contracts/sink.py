@@ -8,6 +8,8 @@ unique). Committables of accepted rounds are committed, in order, when the check
 
 Committables and writer states are plain data (None, bool, int, float, str, bytes, list, dict): they go into checkpoint
 metadata.
+
+The delivery guarantees that a user can ask of a sink.
 """
 
 from __future__ import annotations
@@ -273,3 +275,14 @@ class _BothCommitters(Committer):
                 self._own.close()
         finally:
             self._global.close()
+
+
+class DeliveryGuarantee(Enum):
+    """Say what a failure may do to the output of a sink.
+
+    EXACTLY_ONCE: no record is lost or duplicated. AT_LEAST_ONCE: records may be duplicated. NONE: they may be lost or duplicated.
+    """
+
+    EXACTLY_ONCE = 0
+    AT_LEAST_ONCE = 1
+    NONE = 2

@@ -11,14 +11,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, TypeGuard
 
+from tidegate.base.clock import MAX_WATERMARK
 from tidegate.base.user_code import UserFunction, UserValue
-from tidegate.base.watermarks import MAX_WATERMARK
 from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from tidegate.graph.plan import JobGraph, Operator, OperatorOf
 from tidegate.graph.transformation import Emits, OperatorSpec, Role
-from tidegate.operators.contracts.contexts import ProcessContext, SubtaskRuntimeContext
-from tidegate.operators.contracts.functions import AsyncInvoked, FunctionWrapper, RetryRules, method_of
+from tidegate.operators.contracts.functions import (
+    AsyncInvoked,
+    FunctionWrapper,
+    ProcessContext,
+    RetryRules,
+    SubtaskRuntimeContext,
+    method_of,
+)
 from tidegate.operators.contracts.sink import Sink
 from tidegate.operators.contracts.source import Boundedness, Source
 from tidegate.operators.windows.assigner import needs_time

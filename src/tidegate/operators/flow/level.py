@@ -15,7 +15,7 @@ from tidegate.base import imports
 from tidegate.base.errors import ProgramError, TidegateError
 from tidegate.base.pickling import allow_stored, dumps, why_not
 from tidegate.graph.plan import Chain, JobGraph
-from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.operator import Settings
 from tidegate.operators.flow.outputs import Target
 from tidegate.operators.flow.round import SubtaskRound
 from tidegate.operators.flow.rows import ACK, RoundContext, Row, TaskPlan

@@ -17,7 +17,7 @@ from tidegate.operators.flow.packing import KEYS, PLAIN, Packer, pack_columns, p
 from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
 from tidegate.operators.loop.rewrites.rewrite import Owner
 from tidegate.state.key_groups import IntRouter, KeyRouter
-from tidegate.state.key_types import key_identity
+from tidegate.state.keys import key_identity
 
 if TYPE_CHECKING:
     from tidegate.operators.loop.codegen import LoopSource

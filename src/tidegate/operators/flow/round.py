@@ -14,12 +14,11 @@ from typing import NoReturn
 
 from tidegate.base import faults
 from tidegate.base.errors import TidegateError, UserCodeError
-from tidegate.base.ids import new_token
+from tidegate.base.hashing import new_token
 from tidegate.graph.transformation import Role
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, StreamOperator
-from tidegate.operators.flow.feeds import ChannelFeed, Feed, SenderFailed, SplitFeed
+from tidegate.operators.flow.feeds import ChannelFeed, Feed, KeyedBatchFeed, SenderFailed, SplitFeed
 from tidegate.operators.flow.rows import ACK, MAX_WATERMARK, Ack, Barrier, RoundContext, Row, TaskPlan
-from tidegate.operators.flow.sorted_feed import KeyedBatchFeed
 from tidegate.operators.flow.subtask import Subtask
 from tidegate.operators.kinds.source import SourceOperator
 from tidegate.operators.loop.blame import is_for_good, not_encodable, user_error

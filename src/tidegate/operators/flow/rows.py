@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tidegate.base.watermarks import MAX_WATERMARK as MAX_WATERMARK
-from tidegate.base.watermarks import MIN_WATERMARK as MIN_WATERMARK
+from tidegate.base.clock import MAX_WATERMARK as MAX_WATERMARK
+from tidegate.base.clock import MIN_WATERMARK as MIN_WATERMARK
 from tidegate.operators.contracts.metrics import Change
 from tidegate.operators.contracts.source import SplitInterval
 from tidegate.state.snapshot import OperatorSnapshot

@@ -12,8 +12,7 @@ from functools import partial
 from tidegate.base.user_code import UserFunction
 from tidegate.graph.plan import Chain, ChainNode
 from tidegate.operators.contracts.batch import Batch, Keys
-from tidegate.operators.contracts.operator import EndOfInput, OperatorSetup, StreamOperator
-from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.operator import EndOfInput, OperatorSetup, Settings, StreamOperator
 from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.operators.flow.inputs import ChannelSide
 from tidegate.operators.flow.outputs import EdgeOutput, Target

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.contracts.contexts import ProcessContext, SubtaskRuntimeContext
-from tidegate.operators.contracts.functions import checkpointed
+from tidegate.operators.contracts.functions import ProcessContext, SubtaskRuntimeContext, checkpointed
 from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
 from tidegate.operators.contracts.specs import BroadcastProcessSpec, ReduceSpec
-from tidegate.operators.kinds.broadcast_contexts import BroadcastContext, ReadOnlyContext
-from tidegate.operators.kinds.function_operator import FunctionOperator
+from tidegate.operators.kinds.function_operator import BroadcastContext, FunctionOperator, ReadOnlyContext
 from tidegate.operators.kinds.own_state import OwnState
 from tidegate.operators.loop.codegen import LoopSource
 from tidegate.state.descriptors import ValueStateDescriptor

@@ -14,9 +14,9 @@ from heapq import heappop, heappush
 from itertools import groupby
 from operator import itemgetter
 
+from tidegate.base.clock import MIN_WATERMARK
 from tidegate.base.errors import ProgramError
 from tidegate.base.user_code import UserValue
-from tidegate.base.watermarks import MIN_WATERMARK
 from tidegate.common.typeinfo import Types
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup

@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from tidegate.base.errors import StateAccessError
 from tidegate.graph.plan import Operator
-from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
-from tidegate.operators.contracts.functions import CheckpointedFunction
+from tidegate.operators.contracts.functions import CheckpointedFunction, SubtaskRuntimeContext
 from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
 from tidegate.operators.loop.blame import user_error
 from tidegate.state.descriptors import StateDescriptor

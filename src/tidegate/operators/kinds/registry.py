@@ -36,8 +36,7 @@ from tidegate.operators.kinds.functions import (
 from tidegate.operators.kinds.interval_join import IntervalJoinOperator
 from tidegate.operators.kinds.sink import SinkOperator
 from tidegate.operators.kinds.sliced_window import SlicedWindowOperator
-from tidegate.operators.kinds.source import SourceOperator
-from tidegate.operators.kinds.timestamps import TimestampsOperator
+from tidegate.operators.kinds.source import SourceOperator, TimestampsOperator
 from tidegate.operators.kinds.window import WindowOperator
 
 KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tidegate.base import faults
 from tidegate.base.errors import ArgumentTypeError, UserCodeError
-from tidegate.base.plain_data import find_other
+from tidegate.base.pickling import find_other
 from tidegate.base.user_code import UserValue, user_line
 from tidegate.common.conversion import boundary
 from tidegate.graph.plan import ChainNode

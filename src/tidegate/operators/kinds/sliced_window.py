@@ -13,23 +13,20 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import ClassVar, NoReturn
 
+from tidegate.base.clock import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.base.user_code import UserValue
-from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
+from tidegate.operators.contracts.functions import SubtaskRuntimeContext
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, OperatorSetup
 from tidegate.operators.contracts.specs import WindowingSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.codegen import LoopSource
 from tidegate.operators.loop.ownership import ATOMS, own
-from tidegate.operators.windows.adding import adding_to
-from tidegate.operators.windows.assigner import no_timestamp
-from tidegate.operators.windows.contexts import WindowContext
-from tidegate.operators.windows.emission import LATE_RECORDS_DROPPED, Emission
+from tidegate.operators.windows.assigner import aligned_event_time, no_timestamp
+from tidegate.operators.windows.contexts import LATE_RECORDS_DROPPED, Emission, WindowContext
 from tidegate.operators.windows.operation import CONTENTS, Shape
-from tidegate.operators.windows.slices import Group, Slices
-from tidegate.operators.windows.time_assigners import aligned_event_time
+from tidegate.operators.windows.slices import Group, Slices, adding_to
 from tidegate.operators.windows.window import TimeWindow, TimeWindowSerializer, bytes_of
 from tidegate.state import namespaces
 from tidegate.state.key_groups import encode_and_group

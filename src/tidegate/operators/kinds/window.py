@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import ClassVar
 
+from tidegate.base.clock import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.base.errors import UserCodeError
 from tidegate.base.user_code import UserValue
-from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.contracts.contexts import SubtaskRuntimeContext, TimeDomain
+from tidegate.operators.contracts.functions import SubtaskRuntimeContext, TimeDomain
 from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
 from tidegate.operators.contracts.specs import WindowingSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
@@ -23,12 +23,13 @@ from tidegate.operators.loop.codegen import LoopSource
 from tidegate.operators.loop.ownership import own
 from tidegate.operators.windows.assigner import MergingWindowAssigner
 from tidegate.operators.windows.contexts import (
+    LATE_RECORDS_DROPPED,
+    Emission,
     OperatorAssignerContext,
     OperatorEvictorContext,
     OperatorTriggerContext,
     WindowContext,
 )
-from tidegate.operators.windows.emission import LATE_RECORDS_DROPPED, Emission
 from tidegate.operators.windows.evictors import TimestampedValue
 from tidegate.operators.windows.merging import MERGING_SET, MergingWindows
 from tidegate.operators.windows.operation import CONTENTS

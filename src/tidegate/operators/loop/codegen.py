@@ -18,9 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 from tidegate.base.portable_errors import with_causes
 from tidegate.base.user_code import CHAIN_FILE, UserFunction, with_user_frame
-from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
-from tidegate.graph.transformation import Partitioning
+from tidegate.graph.transformation import OutputTag, Partitioning
 from tidegate.operators.contracts.batch import INT, Batch, ColumnBatch, Keys, Rows, TimeList
 from tidegate.operators.contracts.operator import StreamOperator
 from tidegate.operators.flow.outputs import EdgeOutput
@@ -29,8 +28,7 @@ from tidegate.operators.loop.ownership import ATOMS, is_immutable, own
 from tidegate.operators.loop.rewrites import rewrite
 from tidegate.operators.loop.rewrites.rewrite import Call, Emit, Owner, Rewrites, WholeBatch
 from tidegate.state.context import NO_KEY, KeyContext
-from tidegate.state.key_types import key_identity
-from tidegate.state.keys import visible
+from tidegate.state.keys import key_identity, visible
 
 _MOST_NESTED = 40
 """The greatest number of consecutive operators in one loop. Further operators have a loop of their own: the text is

@@ -20,7 +20,7 @@ from tidegate.base.user_code import UserValue
 from tidegate.common.time import Instant
 from tidegate.common.typeinfo import BasicTypeInfo, DateTypeInfo, TimestampTypeInfo, TimeTypeInfo, TupleTypeInfo
 from tidegate.common.types import Row
-from tidegate.graph.output_tag import OutputTag
+from tidegate.graph.transformation import OutputTag
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from functools import lru_cache
 from types import ModuleType
 
 from tidegate.base.pickling import dumps
-from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, JobGraph, Operator
+from tidegate.graph.transformation import OutputTag
 from tidegate.operators.contracts.specs import sources_of
 
 _WORD = OutputTag.__name__

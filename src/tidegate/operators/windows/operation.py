@@ -10,13 +10,11 @@ from types import FunctionType, MethodType
 
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.typeinfo import TypeInformation
-from tidegate.graph.output_tag import OutputTag
-from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
-from tidegate.operators.contracts.functions import FunctionWrapper, hook_of, method_of
-from tidegate.operators.windows.assigner import WindowAssigner
+from tidegate.graph.transformation import OutputTag
+from tidegate.operators.contracts.functions import FunctionWrapper, SubtaskRuntimeContext, hook_of, method_of
+from tidegate.operators.windows.assigner import WindowAssigner, aligned_event_time
 from tidegate.operators.windows.contexts import WindowContext
 from tidegate.operators.windows.evictors import Evictor
-from tidegate.operators.windows.time_assigners import aligned_event_time
 from tidegate.operators.windows.trigger import Trigger
 from tidegate.operators.windows.triggers import EventTimeTrigger
 from tidegate.operators.windows.window import Window

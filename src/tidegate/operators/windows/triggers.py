@@ -11,8 +11,7 @@ from tidegate.common.time import Span, millis_of
 from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.operators.windows.trigger import Trigger, TriggerResult
 from tidegate.operators.windows.window import Window
-from tidegate.state.descriptors import ReducingStateDescriptor, ValueStateDescriptor
-from tidegate.state.interfaces import ReducingState
+from tidegate.state.descriptors import ReducingState, ReducingStateDescriptor, ValueStateDescriptor
 
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 Context = Trigger.TriggerContext

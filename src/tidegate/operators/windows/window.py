@@ -10,7 +10,7 @@ from functools import total_ordering
 from io import BytesIO
 from typing import TYPE_CHECKING, TypeVar
 
-from tidegate.base.watermarks import MAX_WATERMARK
+from tidegate.base.clock import MAX_WATERMARK
 from tidegate.common.serializer import TypeSerializer
 from tidegate.state import namespaces
 

@@ -6,7 +6,7 @@ column's ints do. So every column has bounds of its values, and the bounds of ea
 result does not surely fit (or a divisor may be 0) the batch is ``Inexact`` and is left to the loop over records. So a
 result is either Python's result, or none. Floats are the same doubles in both, and so are the results of ``+ - * /``
 and comparisons. But Python compares and divides ints exactly, and a double holds 53 bits: larger ints are left to
-Python too. Texts are not inspected: they pass through, or are put into an f-string with others (``texts.py``).
+Python too. Texts are not inspected: they pass through, or are put into an f-string with others (``fields.py``).
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ import numpy as np
 from tidegate.base.user_code import UserValue
 from tidegate.operators.contracts.batch import HIGHEST, LOWEST, Column
 from tidegate.operators.loop.rewrites.bodies import Body
-from tidegate.operators.loop.rewrites.fields import Field, Floats, Inexact, Ints, Mask, Value
+from tidegate.operators.loop.rewrites.fields import Field, Floats, Hole, Inexact, Ints, Mask, Value, text_of
 from tidegate.operators.loop.rewrites.rewrite import Refused
-from tidegate.operators.loop.rewrites.texts import Hole, text_of
 
 Number = int | float | Ints | Floats
 # As tuples: a check against a union costs three times as much, and there are many checks a batch.

@@ -47,7 +47,7 @@ from typing import Any, NamedTuple
 
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.types import Row
-from tidegate.graph.output_tag import OutputTag
+from tidegate.graph.transformation import OutputTag
 from tidegate.operators.loop.rewrites.bodies import Body, comprehended
 from tidegate.operators.loop.rewrites.rewrite import Refused
 

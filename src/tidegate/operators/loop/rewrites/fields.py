@@ -1,12 +1,22 @@
-"""Define columns for the walk over a function (``arithmetic.py``): the types of the values, and bounds of ints."""
+"""Define columns for the walk over a function (``arithmetic.py``): the types of the values, and bounds of ints.
+
+Evaluate f-strings of columns: ``f"user-{x % 1000}"`` for a whole batch.
+
+The same f-string makes the text of every record in a comprehension. If its only value is an int that is known to lie in
+a narrow range, batch after batch, as the result of ``% 1000`` does, its texts are made once and looked up. These texts
+are then the same objects again and again, so a dict with these keys need not compute their hash.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.operators.contracts.batch import BOOL, FLOAT, INT, Column, Int64s
+from tidegate.operators.contracts.batch import BOOL, FLOAT, INT, Column, Int64s, text_column
 
 
 class Inexact(Exception):
@@ -71,3 +81,83 @@ def field_of(column: Column) -> Field:
     if kind == FLOAT:
         return Floats(column)
     return Mask(column) if kind == BOOL else Texts(column)
+
+
+_WIDEST = 1 << 15
+"""The greatest range of ints whose texts are kept."""
+_USES = 4
+"""Batches with the same range before its texts are made."""
+_MOST_TABLES = 8
+
+
+class Hole(NamedTuple):
+    """Hold ``{value:format}`` of an f-string."""
+
+    value: Value
+    format: str
+
+
+_Template = tuple[str | tuple[str], ...]
+"""The literal texts, and for each hole its format in a tuple."""
+_tables: dict[tuple[_Template, int, int], int | Column] = {}
+"""The texts of a range; before they are made, how often the range was seen."""
+
+
+def text_of(pieces: Sequence[str | Hole]) -> Texts:
+    """Return the texts of an f-string. Raise Inexact for a value that is no column or number, and for a format that
+    does not fit."""
+    columns = [piece.value for piece in pieces if isinstance(piece, Hole) and isinstance(piece.value, Field)]
+    if not columns:
+        raise Inexact  # the same text for every record; no one writes this
+    try:
+        template = tuple(map(_in_template, pieces))
+        if len(columns) == 1 and isinstance(columns[0], Ints) and columns[0].high - columns[0].low < _WIDEST:
+            table = _table(template, columns[0].low, columns[0].high)
+            if table is not None:
+                return Texts(table[columns[0].column - columns[0].low])
+        return Texts(text_column(_formatter(template)(*(field.column.tolist() for field in columns))))
+    except (ValueError, TypeError):
+        raise Inexact from None  # the loop will find the record
+
+
+def _in_template(piece: str | Hole) -> str | tuple[str]:
+    if isinstance(piece, str):
+        return piece
+    if isinstance(piece.value, Field):
+        return (piece.format,)
+    if not isinstance(piece.value, (int, float)):
+        raise Inexact
+    return format(piece.value, piece.format)
+
+
+def _table(template: _Template, low: int, high: int) -> Column | None:
+    found = _tables.get((template, low, high), 0)
+    if isinstance(found, int):
+        if found < _USES:
+            if len(_tables) == _MOST_TABLES:
+                _tables.clear()
+            _tables[template, low, high] = found + 1
+            return None
+        found = _tables[template, low, high] = text_column(_formatter(template)(list(range(low, high + 1))))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _formatter(template: _Template) -> Callable[..., list[str]]:
+    """Return a function that takes a list for each hole."""
+    holes = sum(isinstance(piece, tuple) for piece in template)
+    lists, names = ([f"{letter}{n}" for n in range(holes)] for letter in "cx")
+    every = lists[0] if holes == 1 else f"zip({', '.join(lists)}, strict=True)"
+    tree = ast.parse(f"lambda {', '.join(lists)}: [f'' for {', '.join(names)} in {every}]", mode="eval")
+    tree.body.body.elt.values = list(_pieces(template, iter(names)))  # type: ignore[attr-defined]
+    made: Callable[..., list[str]] = eval(compile(ast.fix_missing_locations(tree), "<f-string>", "eval"))
+    return made
+
+
+def _pieces(template: _Template, names: Iterator[str]) -> Iterator[ast.expr]:
+    for piece in template:
+        if isinstance(piece, str):
+            yield ast.Constant(piece)
+        else:
+            spec: Any = ast.JoinedStr([ast.Constant(piece[0])]) if piece[0] else None
+            yield ast.FormattedValue(ast.Name(next(names), ast.Load()), -1, spec)

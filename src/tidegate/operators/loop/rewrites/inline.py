@@ -17,7 +17,7 @@ from typing import Any
 from tidegate.base.user_code import UserFunction
 from tidegate.operators.loop.rewrites import callees, meaning
 from tidegate.operators.loop.rewrites.bodies import Body, body_of, constant_index, own_attribute
-from tidegate.operators.loop.rewrites.release import lingering
+from tidegate.operators.loop.rewrites.meaning import lingering
 from tidegate.operators.loop.rewrites.rewrite import Call, Emit, LoopText, Refused, Rewrite
 from tidegate.state.keyed import ImmutableValueState
 
