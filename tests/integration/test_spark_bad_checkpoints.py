@@ -20,7 +20,7 @@ from tidegate.base.errors import (
     RestoreError,
     TidegateError,
 )
-from tidegate.checkpoint.metadata import seal
+from tidegate.checkpoint.envelope import seal
 from tidegate.common import JobStatus, Types, WatermarkStrategy
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor

@@ -65,7 +65,7 @@ _MOVES = (
     ("common", "base", "clock errors faults files ids pickling plain_data portable_errors user_code watermarks"),
     ("common", "metrics", "metrics:metricbase"),
     ("datastream", "datastream", "join_functions:window_functions"),
-    ("checkpoint", "snapshots", "reader writer difference columns"),
+    ("checkpoint", "snapshots", "reader writer difference columns:reader"),
     ("state", "snapshots", "entries"),
     ("common", "table", "data_types:types"),
     (

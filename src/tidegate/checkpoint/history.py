@@ -16,8 +16,9 @@ import msgspec
 
 from tidegate.base.errors import RestoreError, StorageError, TidegateError
 from tidegate.base.files import Files
+from tidegate.checkpoint.envelope import seal, unseal
 from tidegate.checkpoint.locate import locate_exactly, read_lineage
-from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata, seal, unseal
+from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.base.errors import CorruptFileError
 from tidegate.base.files import Files
-from tidegate.checkpoint.metadata import seal, unseal
+from tidegate.checkpoint.envelope import seal, unseal
 from tidegate.checkpoint.owner import Owner
 
 DIRECTORY = "lease"

@@ -26,8 +26,9 @@ from tidegate.base.errors import (
 from tidegate.base.files import Files
 from tidegate.base.hashing import SigningKey, is_strong
 from tidegate.base.pickling import allow_stored
+from tidegate.checkpoint.envelope import seal
 from tidegate.checkpoint.locate import locate
-from tidegate.checkpoint.metadata import MAGIC, SIGNED, VERSION, decode_metadata, encode_metadata, seal
+from tidegate.checkpoint.metadata import MAGIC, SIGNED, VERSION, decode_metadata, encode_metadata
 from tidegate.cli.main import app
 from tidegate.common import Types
 from tidegate.datastream import KeyedProcessFunction

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.snapshots.snapshot_jobs import every_kind, kept, own_states, read_so_far, windows
 from tidegate.base.errors import CorruptFileError, NewerFormatError, RestoreError, SnapshotError
-from tidegate.checkpoint.metadata import seal
+from tidegate.checkpoint.envelope import seal
 from tidegate.state_reader import SavepointReader, StateRow, TimerRow, Unreadable, Window
 
 GOLDEN = Path(__file__).parents[2] / "compat" / "golden" / "job-2"

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.snapshots.snapshot_jobs import every_kind, kept, own_states, windows
-from tidegate.checkpoint import metadata
+from tidegate.checkpoint import envelope
 from tidegate.cli.main import app
 from tidegate.state_reader import SavepointReader
 from tidegate.state_writer import SavepointWriter
@@ -138,7 +138,7 @@ def test_every_mistake_has_its_message_and_code(tmp_path: Path) -> None:
     for file in (job / "shared").iterdir():
         file.write_bytes(file.read_bytes()[:-5])
     assert "shared/99e04f853445" in tidegate(str(job), code=16)
-    (job / "chk-2" / "_metadata").write_bytes(metadata.seal("tidegate-metadata", 99, {}))
+    (job / "chk-2" / "_metadata").write_bytes(envelope.seal("tidegate-metadata", 99, {}))
     assert "version 99" in tidegate(str(job / "chk-2"), code=17)
 
 
