@@ -9,6 +9,7 @@ import pytest
 
 from tidegate.base.errors import CorruptFileError, InternalError, RestoreError, StorageError
 from tidegate.base.files import Files
+from tidegate.checkpoint.envelope import seal
 from tidegate.checkpoint.metadata import (
     MAGIC,
     CheckpointMetadata,
@@ -17,7 +18,6 @@ from tidegate.checkpoint.metadata import (
     encode_metadata,
     metadata_path,
     read_metadata,
-    seal,
 )
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
 from tidegate.state.snapshot import (

@@ -133,7 +133,7 @@ def test_forged_metadata_is_refused(tmp_path: Path, key: dict[str, Any], how: st
 
 
 def _sealed(version: int, body: bytes) -> bytes:
-    from tidegate.checkpoint.metadata import seal_bytes
+    from tidegate.checkpoint.envelope import seal_bytes
 
     return seal_bytes(MAGIC, version, body)
 
