@@ -1,7 +1,4 @@
-"""Time as an input: everything that waits or measures takes a Clock.
-
-The two ends of event time.
-"""
+"""Time as an input: clocks and timers for everything that waits or measures, and the two ends of event time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Hashes of file handles, a fast one against damage and a cryptographic one against forgery; and the key that signs snapshots.
+"""Hashes of files and names, the key that signs snapshots, and the ids of jobs and attempts.
 
-Identifiers: job ids, attempt tokens, stable hashes of names.
+Files have one of two hashes: a fast one against damage, and a cryptographic one against forgery.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""The one import hook of Tidegate: what the names of modules mean, and what modules answer for names that they do not have.
+"""The one import hook of Tidegate, for the names of modules, and the import of optional libraries.
 
-- ``pyflink.x`` is the module object ``tidegate.x`` after ``install()``. A class has one identity under both names, and its
-  instances pickle by Tidegate's name.
+- ``pyflink.x`` is the module object ``tidegate.x`` after ``install()``. A class has one identity under both names, and
+  its instances pickle by Tidegate's name.
 - A former module name of Tidegate is the module that has replaced it (``MOVED``).
-- A module with a PyFlink path answers with what another module has under a name: PyFlink's module imports the name from there, or
-  a former PyFlink had it. For a name that Tidegate lacks, the error says so and names the page to read.
+- A module with a PyFlink path answers with what another module has under a name: PyFlink's module imports the name from
+  there, or a former PyFlink had it. For a name that Tidegate lacks, the error says so and names the page to read.
 
-``pyflink_names.json`` lists all modules, classes and methods of PyFlink, and what its modules import from each other. It is
-consulted only when a name was not found. So it need not change when Tidegate gets a name: what exists is never reported as missing.
+``pyflink_names.json`` lists all modules, classes and methods of PyFlink, and what its modules import from each other.
+It is consulted only when a name was not found. So it need not change when Tidegate gets a name: an existing name is
+never reported as missing.
 
-Import libraries of an extra when a format or a connector is first used.
+The libraries of an extra are imported when a format or a connector is first used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Pickles of functions for the executors, with reports of what cannot be pickled. Pickles in snapshots, which can be refused.
+"""Pickles of functions for the executors, pickles in snapshots, and the check for plain data.
 
-Plain data, which every version can read: positions, committables and states of connectors consist of it.
+If a function cannot be pickled, the report names the part that prevents it. Pickles in snapshots can be refused.
+
+Every version can read plain data. The positions, committables and states of connectors consist of plain data.
 """
 
 from __future__ import annotations

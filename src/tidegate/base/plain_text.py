@@ -1,6 +1,6 @@
-"""Untrusted text for a terminal: an exception, a key or a name may contain escapes that a terminal obeys, and line feeds.
+"""Text for people: untrusted text made safe for a terminal, and readable numbers and durations.
 
-Numbers and durations as people read them.
+An exception, a key or a name may contain line feeds, and escapes that a terminal obeys.
 """
 
 from __future__ import annotations

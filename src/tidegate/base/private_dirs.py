@@ -1,9 +1,10 @@
-"""The user of this process, private directories in places where every user may create names, and deletion that follows no link.
+"""The user of this process, private directories, directories held by one process, and deletion that follows no link.
 
-Another user may take a name that can be guessed: with a directory, or with a link into files of this user. So nothing here trusts
-a name. Everything is opened without following links, and owner and mode are checked on the opened file.
+Private directories lie in places where every user may create names. Another user may take a name that can be guessed:
+with a directory, or with a link into files of this user. So nothing here trusts a name. Everything is opened without
+following links, and owner and mode are checked on the opened file.
 
-Directories that belong to one process. Later processes can tell whether that process is still alive.
+A held directory belongs to one process. Later processes can tell whether that process is still alive.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Match the state in a checkpoint with the operators of a program, and report what does not fit.
-
-Report what does not fit between a program and the state that it restores: one report for all misfits.
-"""
+"""Match the state in a checkpoint with the operators of a program, and report all misfits in one error."""
 
 from __future__ import annotations
 

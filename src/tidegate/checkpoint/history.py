@@ -1,8 +1,7 @@
-"""The history of a job's checkpoints (C19), and its file.
+"""The history of a job's checkpoints (C19), its file, and the list of checkpoints that faces show.
 
-The file is bounded, outlives the driver, and never blocks a job.
-
-A job's checkpoints as faces list them: the history on storage, and which checkpoints still exist.
+The file is bounded, outlives the driver, and never blocks a job. The list combines the history on storage with the
+checkpoints that still exist.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Find the snapshot of ``execution.state-recovery.path``: a savepoint, a ``chk-n``, or the ``_metadata`` of either.
+"""Find a snapshot by its path, and the completed checkpoints of a job by its lineage.
 
-Find the completed checkpoints that count: the newest attempt that recorded its restore decides, never a listing.
+``execution.state-recovery.path`` may name a savepoint, a ``chk-n``, or the ``_metadata`` of either.
+
+The newest attempt that recorded its restore decides which completed checkpoints count. A listing of the directory never
+decides.
 """
 
 from __future__ import annotations

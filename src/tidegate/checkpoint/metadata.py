@@ -1,4 +1,4 @@
-"""A checkpoint on storage: the structs of ``_metadata``, version 2, and their codec.
+"""A checkpoint on storage: the structs of ``_metadata`` and their codec, versions 2 to 4.
 
 Version 1 was never released: its keyed state used another key hash. Version 3 adds records in flight, and is otherwise the same:
 a checkpoint without records in flight is still written as version 2. Version 4 is version 3 after a line with a signature. A job

@@ -1,12 +1,17 @@
-"""Decide what an attempt restores, by reading only; then record the decision with its lease before anything is touched.
+"""Decide what an attempt restores, including an older checkpoint if the newest one is damaged.
 
-Continue from the previous checkpoint because the newest one is damaged, only if no output would be duplicated.
+The decision only reads. It is recorded with the lease before anything is touched.
 
-Step 8 follows step 7: the output of a complete checkpoint is committed, and a job that continues from an older checkpoint makes
-the same output again. So a damaged checkpoint may be skipped only if it is **known** that it had no output to commit. Its metadata
-says so, if the metadata can be read (a state file is damaged); else the history, which has the number. The lists of the lease do
-not say so: they are written before the commit, and that write may fail. If the number is not known, skipping is refused. A
-checkpoint with which the job was asked to end is never skipped: another job may already use its savepoint.
+**A damaged checkpoint** may be skipped only if no output would be duplicated. Step 8 follows step 7, so the output of a
+complete checkpoint is committed. A job that continues from an older checkpoint makes the same output again. So skipping
+needs **proof** that the damaged checkpoint had no output to commit:
+
+- If its metadata can be read (a state file is damaged), the metadata has the number of committables.
+- Otherwise the history has this number.
+- The lists of the lease prove nothing: they are written before the commit, and that write may fail.
+
+If the number is not known, skipping is refused. A checkpoint with which the job was asked to end is never skipped,
+because another job may already use its savepoint.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""``run -d``: starts a driver in its own session, which outlives the shell, and waits until its job runs.
+"""Background drivers of ``run -d``, and the supervisor of ``run --supervise``, which starts a dead driver again.
 
-``run --supervise``: starts a dead driver again, from the latest checkpoint of its job.
+``run -d`` starts a driver in its own session, which outlives the shell, and waits until its job runs.
 
-A driver is dead if a signal ended it that is not a request: SIGKILL (out of memory), SIGSEGV and the like. SIGINT and SIGTERM are
-requests: the job is suspended, and its supervision ends. A driver that exits by itself is never started again.
+``run --supervise`` starts a dead driver again, from the latest checkpoint of its job. A driver is dead if a signal
+ended it that is not a request: SIGKILL (out of memory), SIGSEGV and the like. SIGINT and SIGTERM are requests: the job
+is suspended, and its supervision ends. A driver that exits by itself is never started again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Commands to a running job: ``checkpoint``, ``savepoint``, ``stop``, ``cancel``.
+"""Commands to a running job (``checkpoint``, ``savepoint``, ``stop``, ``cancel``), and commands that follow a job.
 
-Commands that follow a job from another shell, ``logs`` and ``wait``. They change nothing.
+``logs`` and ``wait`` follow a job from another shell. They change nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The output of ``tidegate state``: operators and states, rows, differences.
 
-Writes rows of a snapshot as a table, CSV, JSON lines or Parquet. Only the table holds all rows in memory.
+Rows are written as a table, CSV, JSON lines or Parquet. Only the table holds all rows in memory.
 """
 
 from __future__ import annotations

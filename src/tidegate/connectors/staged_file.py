@@ -1,17 +1,16 @@
-"""Files that writers keep on checkpoint storage until a committer needs them, and the numbers they are committed under.
+"""Files that writers keep on checkpoint storage until a commit, their numbers, and the mark of a job's directory.
 
-**Numbers.** A checkpoint holds the committables that it covers, **and those that the checkpoint before it had not confirmed at its
-cut**. When a checkpoint is restored, the latter may have been committed long ago, under the number of the earlier checkpoint. So
-every committable has a number, and a commit skips committables whose number is done.
+**Numbers.** A checkpoint holds the committables that it covers, **and those that the checkpoint before it had not
+confirmed at its cut**. When a checkpoint is restored, the latter may have been committed long ago, under the number of
+the earlier checkpoint. So every committable has a number, and a commit skips committables whose number is done.
 
-The number is the id of the checkpoint whose barrier came with the round, or with the next round that carried a barrier. In
-at-least-once mode rounds are committed, and a restored checkpoint may be older than the committed output. There the number is made
-of attempt and round.
+The number is the id of the checkpoint whose barrier came with the round, or with the next round that carried a barrier.
+In at-least-once mode rounds are committed, and a restored checkpoint may be older than the committed output. There the
+number is made of attempt and round.
 
-A mark of a job's directory, for our names in outside systems that outlive the directory.
-
-An outside system remembers "attempt 3 of this job, round 40". A program with the same job id and a new directory starts with
-attempt 1. Without the mark the outside system would take it for an older attempt and discard its output silently.
+**Mark.** The mark is part of our names in outside systems that outlive the directory. An outside system remembers
+"attempt 3 of this job, round 40". A program with the same job id and a new directory starts with attempt 1. Without the
+mark the outside system would take it for an older attempt and discard its output silently.
 """
 
 from __future__ import annotations

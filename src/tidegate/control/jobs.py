@@ -1,6 +1,7 @@
-"""The jobs of this process that take commands, the operations that commands begin, and the directories that commands may name.
+"""The jobs of this process that take commands, their operations and permitted directories, and the job as JSON.
 
-A job as the endpoint shows it, made from the ``JobView``.
+The operations are those that commands begin. A command may name only a permitted directory. The endpoint shows a job
+from its ``JobView``.
 """
 
 from __future__ import annotations

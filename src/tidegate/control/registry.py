@@ -1,9 +1,9 @@
-"""The registry of the user's jobs: one file for each run of a job, written by its driver, read by the command line.
+"""The registry of the user's jobs, and its directory: one file for each run of a job.
 
-A record holds what the driver wrote last. Whether the driver lives is never read from the record: the process is looked up, and
-distinguished from a later process with the same pid.
+The driver writes the file, the command line reads it. A record holds what the driver wrote last. Whether the driver
+lives is never read from the record: the process is looked up, and distinguished from a later process with the same pid.
 
-The user's directory for the registry of jobs: ``TIDEGATE_HOME``, else ``~/.tidegate``. Without a writable home directory it is
+The directory is ``TIDEGATE_HOME``, else ``~/.tidegate``. Without a writable home directory it is
 ``tidegate-home-<uid>/.tidegate`` in the directory for temporary files.
 """
 

@@ -1,6 +1,8 @@
-"""ConnectedStreams: two streams for one function, which has a method for each and shares its state between them.
+"""ConnectedStreams and broadcast state: one function for two streams.
 
-Broadcast state: a stream that every subtask receives completely, connected to a stream that is distributed over them.
+The function has a method for each of the connected streams, and shares its state between them.
+
+Every subtask receives a broadcast stream completely. It is connected to a stream that is distributed over the subtasks.
 """
 
 from __future__ import annotations

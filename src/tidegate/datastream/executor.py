@@ -1,6 +1,6 @@
-"""The protocol of executors, which run programs, and of faces, which show them; and how both are found.
+"""The protocols of executors, which run programs, and of faces, which show them; how both are found; interruption.
 
-Ctrl-C and SIGTERM while a program executes: the driver ends in order, and the job can continue later.
+Ctrl-C or SIGTERM while a program executes ends the driver in order, and the job can continue later.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Window join and co-group of two streams: Java's ``join(...).where(...).equal_to(...).window(...)``, in PyFlink's spelling.
+"""Joins of two streams in PyFlink's spelling: window join, co-group and interval join.
 
-Both streams become one keyed stream, in which every record is tagged with its origin, with the usual windows.
-
-Interval joins: Java's API in PyFlink's spelling (PyFlink has none).
+Java has ``join(...).where(...).equal_to(...).window(...)``, and interval joins (PyFlink has none). For a window join or
+co-group, both streams become one keyed stream, in which every record is tagged with its origin, with the usual windows.
 """
 
 from __future__ import annotations

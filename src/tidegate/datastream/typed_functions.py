@@ -1,6 +1,6 @@
-"""Wrappers that convert a function's results to its declared output type (see common/conversion.py).
+"""Wrappers of user functions: results converted to the declared type, key selectors and partitioners as callables.
 
-Key selectors and partitioners as plain callables, for the engine.
+``common/conversion.py`` has the conversions. The engine calls the plain callables.
 """
 
 from __future__ import annotations

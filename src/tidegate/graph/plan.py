@@ -1,6 +1,6 @@
 """Turn a Program into a JobGraph: resolve parallelism and ids, fuse operators into chains, put chains into levels.
 
-Refuse operators that need timestamps downstream of sources without timestamps, before a job starts and not at its
+An operator that needs timestamps is refused here if a source upstream gives none. Otherwise the job would fail at its
 first record.
 """
 

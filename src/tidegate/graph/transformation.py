@@ -1,7 +1,6 @@
-"""Hold the program as frozen data: ``DataStream`` methods build it, and ``graph/plan.py`` turns it into chains and
-levels.
+"""The program as frozen data: transformations, their inputs and specs, and the tags of side outputs.
 
-Define the tag of a side output.
+``DataStream`` methods build the program, and ``graph/plan.py`` turns it into chains and levels.
 """
 
 from __future__ import annotations

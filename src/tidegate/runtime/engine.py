@@ -1,6 +1,7 @@
-"""The engine's protocol: what the job master needs from whatever runs rounds (Spark, or the simulated engine in tests).
+"""The protocol of an engine, which runs rounds, and the watchdog that cancels a round that does not end.
 
-Cancel a round that does not end, in time for the rules of failed checkpoints.
+The job master needs this protocol from Spark, and from the simulated engine in tests. A round is cancelled in time for
+the rules of failed checkpoints.
 """
 
 from __future__ import annotations

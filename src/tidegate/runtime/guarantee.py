@@ -1,6 +1,8 @@
-"""The guarantee of a job for its output, derived from its sources, sinks and checkpoints: the weakest part decides (SPEC E9).
+"""The guarantee of a job for its output, and the warning about stateful operators without a uid.
 
-Stateful operators without a uid: one warning in each job whose state another program may restore.
+The guarantee is derived from sources, sinks and checkpoints: the weakest part decides (SPEC E9).
+
+The warning is logged once in each job whose state another program may restore.
 """
 
 from __future__ import annotations

@@ -1,15 +1,18 @@
-"""The life of an attempt as types: claimed, then checked and restored, or finished before. Each of them can be ended.
+"""The life of an attempt as types, the places of a job's files, and the rehearsal before a job is taken over.
 
-The places of a job's files: its directory on storage or in memory, and the spool in which its state waits for checkpoints.
+**Life.** An attempt is claimed, then checked and restored, or it finished before. Each of these types can be ended.
 
-A rehearsal: the functions of a job open where they will run, before anything is touched, to see whether their states fit.
+**Files.** A job has a directory on storage or in memory, and a spool in which its state waits for checkpoints.
 
-Most states are declared in ``open``, so nobody knows them before user code runs. It runs in the tasks, where it would run a moment
-later anyway and where its databases can be reached, not in the driver; functions that have opened stay open for the first
-round. Nothing is read, written or recorded: a program that does not fit leaves the job, its directory and the snapshot as they
-were. Once for a run of the driver: a restart has the same program, and the state it has written itself.
+**Rehearsal.** The functions of a job open where they will run, before anything is touched, to see whether their states
+fit. Most states are declared in ``open``, so they are unknown before user code runs. User code runs in the tasks, not
+in the driver: it would run there a moment later anyway, and its databases can be reached from there. Functions that
+have opened stay open for the first round. Nothing is read, written or recorded. A program that does not fit leaves the
+job, its directory and the snapshot unchanged. A driver rehearses once: a restart has the same program, and state that
+this program has written.
 
-A rehearsal does not find a state that a function declares only when it processes a record: such a misfit fails its round.
+A rehearsal does not find a state that a function declares only when it processes a record. Such a misfit fails its
+round.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Plans what a round reads: asks the sources' enumerators, and adapts the amount to the target time of a round.
+"""Plan a round: how much each source reads, how sources are aligned, and which state files are merged.
 
-Decide when the state files of all subtasks become bases: for checkpoints that share no files, and for the changelog.
+**Reading.** The planner asks the sources' enumerators, and adapts the amount to the target time of a round.
 
-Align sources (``with_watermark_alignment``): decide on the driver what may be read of each source.
+**Alignment** (``with_watermark_alignment``). The driver decides how much of each source may be read. Rounds are planned
+here, and the event time of every split comes with the accepted round. So nothing has to be sent to running readers. A
+split that is too far ahead of its group is left out of the next rounds, and a split near the limit is read less.
 
-Rounds are planned here and the event time of every split comes with the accepted round, so nothing has to be sent to running
-readers: a split that is too far ahead of its group is left out of the next rounds, and a split near the limit is read less.
+**Merging.** The state files of all subtasks become bases for checkpoints that share no files, and for the changelog.
 """
 
 from __future__ import annotations

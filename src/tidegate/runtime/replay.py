@@ -1,9 +1,11 @@
-"""Run a round again in this process: without Spark, in a directory of its own, touching no sink and nothing of the job.
+"""Run rounds again in this process: a failed round, or the rounds after a checkpoint.
 
-What stands above the failed subtask is computed again, level by level. Functions are called, never inlined, so that the user's own
-frames are there to be looked at. At the first failure ``stopped`` is called, with everything alive.
+A replay shows where user code fails. It needs no Spark, writes into a directory of its own, and touches no sink and
+nothing of the job.
 
-Run the rounds after a checkpoint in this process, to see where user code fails: nothing of the job is changed.
+For a failed round, everything upstream of the failed subtask is computed again, level by level. Functions are called,
+never inlined, so that a debugger finds the user's own frames. At the first failure ``stopped`` is called, with
+everything alive.
 """
 
 from __future__ import annotations

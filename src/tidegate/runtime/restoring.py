@@ -1,6 +1,7 @@
-"""How an attempt begins: claim the directory, decide what to restore, check the program against it, then take it over.
+"""Begin an attempt: claim the directory, decide what to restore, check the program against it, then take it over.
 
-Records in flight of the restored checkpoint: whether they are wanted, and whether the program can take them.
+This includes the records in flight of the restored checkpoint. They may not be wanted, and the program may be unable to
+take them.
 """
 
 from __future__ import annotations

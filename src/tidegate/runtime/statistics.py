@@ -1,6 +1,6 @@
-"""The statistics of a round, for listeners, faces and the benchmark.
+"""Statistics of accepted rounds, for listeners, faces and the benchmark, and the job's metrics on the driver.
 
-The job's metrics on the driver: the sums over accepted rounds.
+A metric is the sum over accepted rounds.
 """
 
 from __future__ import annotations

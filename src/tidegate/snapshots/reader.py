@@ -2,7 +2,7 @@
 
 Nothing is changed or restored. Rows are read key group by key group, so memory does not grow with the state.
 
-The columns of the rows of a snapshot's states: names, types, and texts for objects of any class.
+The rows of a state have columns with names and types. Objects of any class have a text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The bundle: one zip with everything that a job needs in the workers, named by its content, unpacked once on each host.
+"""The bundle, one zip with everything that a job needs in the workers, and the safe unpacking of zip files.
 
-A bundle that no process has used for a week is deleted when another one is unpacked.
+A bundle is named by its content, and unpacked once on each host. A bundle that no process has used for a week is
+deleted when another one is unpacked.
 
-Unpacks the zip files of a job. A zip file may come from a stranger: no entry leaves the target, and none fills the disk.
+A zip file may come from a stranger: no entry leaves the target, and none fills the disk.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DataFrames of state and of records: Spark's tasks read and write the files, and nothing passes through the driver.
+"""DataFrames of state and of records, and the conversion between Spark's types and Tidegate's types.
 
-Spark's types for Tidegate's types, and the conversion of values in both directions.
+Spark's tasks read and write the files, and nothing passes through the driver. Values are converted in both directions.
 """
 
 from __future__ import annotations

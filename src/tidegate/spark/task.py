@@ -1,6 +1,7 @@
-"""What runs inside Spark's Python workers: one level of one round, and when the worker searches for garbage.
+"""The code inside Spark's Python workers: the setup for a job, one level of one round, and garbage collection.
 
-Prepares a Spark worker for a job: makes dependencies importable, and sends its logging to stderr.
+The setup makes dependencies importable, and sends the logging of the worker to stderr. A task runs one level of one
+round. This module also decides when the worker searches for garbage.
 """
 
 from __future__ import annotations

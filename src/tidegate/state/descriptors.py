@@ -1,6 +1,6 @@
-"""State descriptors: the name, kind and type by which a user function gets a state.
+"""State descriptors (the name, kind and type of a state) and the interfaces of state, for user functions.
 
-The interfaces of state for user functions. Every access to keyed state is to the entry of the current key.
+A user function gets a state by its descriptor. Every access to keyed state is to the entry of the current key.
 """
 
 from __future__ import annotations

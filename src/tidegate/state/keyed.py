@@ -1,11 +1,10 @@
-"""Keyed states with one stored entry per key: value, list, reducing, aggregating. The path of every record.
+"""Keyed states: value, list, reducing and aggregating state with one stored entry per key, and map state.
 
-A state works on a cache (``single.py`` has its invariants): a hit is a dict access, a miss reads the local store. At the end of the
-round ``flush`` encodes what has changed, once.
+This is the path of every record. A state works on a cache (``single.py`` has its invariants): a hit is a dict access, a
+miss reads the local store. At the end of the round ``flush`` encodes each change once.
 
-Keyed map state: one stored entry per map key, so that reading an entry of a large map reads no other entry.
-
-Map keys have the same identity as keys (``keys.py``): their bytes decide. The caches hold them in the engine's form.
+Map state has one stored entry per map key, so that reading an entry of a large map reads no other entry. Map keys have
+the same identity as keys (``keys.py``): their bytes decide. The caches hold them in the engine's form.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""The identity of keys: one rule for routers, caches, stores and timers. **The bytes of a key decide**, as in PyFlink.
+"""The identity of keys, one rule for routers, caches, stores and timers, and the conversion to declared key types.
 
-A declared key type defines the bytes; without one they are the key's own serialized form. So without a type
-``1``, ``1.0`` and ``True`` are three keys, ``0.0`` and ``-0.0`` are two, and ``nan`` is one key whatever its bits, as in Java.
+**The bytes of a key decide**, as in PyFlink. A declared key type defines the bytes; without one they are the key's own
+serialized form. So without a type ``1``, ``1.0`` and ``True`` are three keys, ``0.0`` and ``-0.0`` are two, and ``nan``
+is one key whatever its bits, as in Java.
 
 Inside the engine ``==`` and ``hash`` of a key *are* those of its bytes, so that every dict is right by construction:
 
-- ints, texts, None and tuples of these (exactly these classes, at any depth) represent themselves. Two keys of one class are equal
-  when their bytes are equal, and two keys of different classes are never equal;
-- every other key is an ``EncodedKey``: its bytes. It compares as ``bytes`` does, in C. No user value is an ``EncodedKey`` (the
-  user's ``bytes`` are encoded too), so the two kinds never mix.
+- ints, texts, None and tuples of these (exactly these classes, at any depth) represent themselves. Two keys of one
+  class are equal when their bytes are equal, and two keys of different classes are never equal;
+- every other key is an ``EncodedKey``: its bytes. It compares as ``bytes`` does, in C. No user value is an
+  ``EncodedKey`` (the user's ``bytes`` are encoded too), so the two kinds never mix.
 
 A user function sees ``visible(key)``.
 
-Declared key types: conversions of a key selector's results to keys of the declared type.
-
-The rules are those of PyFlink's coders. A LONG takes any integer value (True, 1.0, an IntEnum and numpy's ints are all the key
-1), a DOUBLE any real value, a STRING only texts. Other values fail there, and fail here.
+A declared key type converts the results of a key selector by the rules of PyFlink's coders. A LONG takes any integer
+value (True, 1.0, an IntEnum and numpy's ints are all the key 1), a DOUBLE any real value, a STRING only texts. Other
+values fail there, and fail here.
 """
 
 from __future__ import annotations

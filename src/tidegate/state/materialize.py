@@ -1,15 +1,15 @@
-"""Brings a local store to a list of state files: the only place where stores are written.
+"""Bring a local store to a list of state files, and merge files of the list (compaction).
 
-A store contains a prefix of some list; its tag says which. If the list has the tag, the files after it are applied. With any other
-tag (another attempt's, another key-group range, a killed rebuild) the store is wiped and all files are applied. Each transaction
-first compares the tag under the store's write lock. So of several processes that bring up the same store, even late, killed or of
-an old attempt, each moves it from one true tag to another, or does nothing.
+**Stores.** This is the only place where stores are written. A store contains a prefix of some list; its tag says which.
+If the list has the tag, the files after it are applied. With any other tag (another attempt's, another key-group range,
+a killed rebuild) the store is wiped and all files are applied. Each transaction first compares the tag under the
+store's write lock. So of several processes that bring up the same store, even late, killed or of an old attempt, each
+moves it from one true tag to another, or does nothing.
 
-Compaction: which neighbours in a list of state files to merge, and the merge itself.
-
-Files have tiers by size. Eight or more neighbours of a tier and of lower tiers become one file, if the largest is at most half of
-the result. Then every rewritten byte is in a file of at least twice the size, so it is written a logarithmic number of times. A
-round with little data never pays for the size of the state.
+**Compaction** chooses neighbours in a list of state files, and merges them. Files have tiers by size. Eight or more
+neighbours of a tier and of lower tiers become one file, if the largest is at most half of the result. Then every
+rewritten byte is in a file of at least twice the size, so it is written a logarithmic number of times. A round with
+little data never pays for the size of the state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Bucket assigners: they choose the directory below a file sink's path for each record.
+"""Bucket assigners and rolling policies of a file sink.
 
-Rolling policies: they decide when a file sink finishes a part file and begins another.
+A bucket assigner chooses the directory below the sink's path for each record. A rolling policy decides when the sink
+finishes a part file and begins another.
 """
 
 from __future__ import annotations

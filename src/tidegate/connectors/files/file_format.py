@@ -1,8 +1,10 @@
-"""The contract of a file format: where a file may be divided, and how a part of it is read.
+"""The contract of a file format, lines of text in a byte range, and the paths of data files.
 
-Lines of text in a byte range of a file. Lines end with LF, CR LF or CR, as in Java's readers, or with the file.
+A format says where a file may be divided, and how a part of it is read. Lines end with LF, CR LF or CR, as in Java's
+readers, or with the file.
 
-Paths of data files, as users write them and as connectors store them. ``base/files.py`` holds the files themselves.
+Paths are joined and resolved here, as users write them and as connectors store them. ``base/files.py`` holds the files
+themselves.
 """
 
 from __future__ import annotations

@@ -1,37 +1,36 @@
-"""Part files of a file sink: fragments, their names, and how fragments become one file.
+"""Part files of a file sink: fragments and how they become one file, compaction of small files, success markers.
 
-A writer never appends to a file of another attempt, because that attempt may still be alive. So each attempt writes a fragment of
-its own. A part is an ordered list of fragments until it is finished. Then it is one hidden file that the commit renames.
+A writer never appends to a file of another attempt, because that attempt may still be alive. So each attempt writes a
+fragment of its own. A part is an ordered list of fragments until it is finished. Then it is one hidden file that the
+commit renames.
 
-**Who may touch a fragment.** Checkpoints name fragments, and several may name the same one: retained checkpoints of a job, and
-checkpoints that other jobs or lineages were started from. So a fragment that was ever part of a checkpoint (``named``) is only
-read. It is never renamed: a part that contains one is finished as a copy. Only the job whose mark it carries deletes it, and only
-when no checkpoint of that job names it (``ReferencedFiles``). A job that restores fragments of another job copies them in its first
-round, and its checkpoints then name its own files. The attempt that finishes a part chooses the visible name, so two jobs that
-continue one part never use the same name.
+**Who may touch a fragment.** Checkpoints name fragments, and several may name the same one: retained checkpoints of a
+job, and checkpoints that other jobs or lineages were started from. So a fragment that was ever part of a checkpoint
+(``named``) is only read. It is never renamed: a part that contains one is finished as a copy. Only the job whose mark
+it carries deletes it, and only when no checkpoint of that job names it (``ReferencedFiles``). A job that restores
+fragments of another job copies them in its first round, and its checkpoints then name its own files. The attempt that
+finishes a part chooses the visible name, so two jobs that continue one part never use the same name.
 
-**Bulk formats.** A Parquet file ends with its index, so no round can append to the file of another round. The fragments of such a
-part contain frames of packed records instead. Concatenated frames are frames, so these fragments are merged and copied like those
-of a row format. The round that finishes the part writes the file itself once, hidden.
+**Bulk formats.** A Parquet file ends with its index, so no round can append to the file of another round. The fragments
+of such a part contain frames of packed records instead. Concatenated frames are frames, so these fragments are merged
+and copied like those of a row format. The round that finishes the part writes the file itself once, hidden.
 
-Compaction of small files: a part continues over several checkpoints, and appears as one file instead of many.
+**Compaction.** A part continues over several checkpoints, and appears as one file instead of many small ones. In Flink
+an operator after the sink collects finished, hidden files and merges them. Here an unfinished part is a list of
+fragments in the checkpoint anyway. So a part that is too small for a file is not finished but continues, and a crash
+treats it as any unfinished part. Files of different subtasks are not merged.
 
-In Flink an operator after the sink collects finished, hidden files and merges them. Here an unfinished part is a list of fragments
-in the checkpoint anyway. So a part that is too small for a file is not finished but continues, and a crash treats it as any
-unfinished part. Files of different subtasks are not merged.
+**Success markers.** An empty file ``_SUCCESS`` in a bucket means that the bucket is complete: all its files are
+visible, no subtask has an open file of it, and no more records will come. A subtask knows this of itself alone: it may
+have finished while others continue, and its clock may be ahead of theirs. So with every barrier each subtask reports
+its buckets (``Unmarked.report``) as a committable of that checkpoint. The committer sees all reports and decides. A
+bucket is complete if one subtask reports it as over and none as waiting. All buckets are complete when all subtasks
+have finished. A subtask that reports a bucket as over has finished its files in the same round. So the files are in the
+same commit or an earlier one, before the marker. Reports are in the checkpoint, so a restore repeats them. An existing
+marker is not changed.
 
-Success markers of a file sink: an empty file ``_SUCCESS`` in a bucket means that the bucket is complete.
-
-**When a bucket is complete.** All its files are visible, no subtask has an open file of it, and no more records will come. A
-subtask knows this of itself alone: it may have finished while others continue, and its clock may be ahead of theirs. So with
-every barrier each subtask reports its buckets (``Unmarked.report``) as a committable of that checkpoint. The committer sees all
-reports and decides. A bucket is complete if one subtask reports it as over and none as waiting. All buckets are complete when all
-subtasks have finished. A subtask that reports a bucket as over has finished its files in the same round. So the files are in the
-same commit or an earlier one, before the marker. Reports are in the checkpoint, so a restore repeats them. An existing marker is
-not changed.
-
-**Over** is what the bucket assigner returns for the start of the round, by the driver's clock. No subtask of that round or a later
-round uses an earlier time for the buckets of its records, unless the clock is set back.
+**Over** is what the bucket assigner returns for the start of the round, by the driver's clock. No subtask of that round
+or a later round uses an earlier time for the buckets of its records, unless the clock is set back.
 """
 
 from __future__ import annotations

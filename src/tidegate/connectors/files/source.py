@@ -1,6 +1,6 @@
-"""The file source: a fixed set of files, or directories that are watched for new files.
+"""The file source, its readers and its enumerator: a fixed set of files, or directories that are watched for new files.
 
-The enumerator of the file source: it finds files, makes splits of them and plans byte ranges.
+The enumerator finds files, makes splits of them and plans byte ranges.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Arrow's types for the types of a program, and the conversion of values that differ.
+"""Arrow's types for the types of a program, the conversion of values that differ, and Avro records as columns.
 
-Records of an Avro schema as columns of Parquet, in the layout of parquet-avro, which Flink uses.
-
-A field that is always null has no column. A union of several types is a group with an optional column for each type, ``member0``,
+Records of an Avro schema become columns of Parquet in the layout of parquet-avro, which Flink uses. A field that is
+always null has no column. A union of several types is a group with an optional column for each type, ``member0``,
 ``member1`` and so on; at most one of them holds a value. Every other field has a column of its own type.
 """
 

@@ -1,6 +1,6 @@
-"""Avro schemas, records as messages, and their types in a program, with fastavro.
+"""Avro with fastavro: schemas, records as messages, their types in a program, and files.
 
-Avro files: read block by block, written in bulk, with fastavro.
+Avro files are read block by block, and written in bulk.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Messages that are lines of CSV: PyFlink's schemas with all their options.
+"""Lines of CSV: their dialect, rows parsed and written by columns, and PyFlink's schemas for messages.
 
-Rows as lines of CSV, parsed and written by columns: a cell costs the parsing of its text and little else.
+The schemas have all options of PyFlink. A cell costs the parsing of its text and little else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sinks that write in the task: a function that is called for each record, and upserts.
+"""Sinks that write in the task (a function for each record, upserts), and the names of former Flink versions.
 
-Sources and sinks under names of former Flink versions, which ``add_source`` and ``add_sink`` take.
+``add_source`` and ``add_sink`` take sources and sinks under their former names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A statement with JDBC's placeholders, for Python's drivers: ``?`` becomes ``%s`` where it is a placeholder.
+"""A statement with JDBC's placeholders for Python's drivers, and a connection that executes it in batches.
 
-A connection that executes one statement for many rows, with a transaction for each batch.
+``?`` becomes ``%s`` where it is a placeholder. A connection executes one statement for many rows, with a transaction
+for each batch.
 """
 
 from __future__ import annotations

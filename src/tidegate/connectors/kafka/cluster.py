@@ -1,9 +1,9 @@
-"""Connections to a Kafka cluster: metadata, leaders, offsets, and requests that are retried until a deadline.
+"""Connections to a Kafka cluster, and the checks of its brokers before a job with a Kafka sink starts.
 
-One ``Cluster`` serves a whole process for one set of properties: the readers and writers of a worker share its connections, which
-live as long as the worker. Several threads may use it.
+A connection gives metadata, leaders and offsets. It retries requests until a deadline.
 
-Checks of the brokers before a job with a Kafka sink starts.
+One ``Cluster`` serves a whole process for one set of properties: the readers and writers of a worker share its
+connections, which live as long as the worker. Several threads may use it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Serialize values to Kafka's records: topic, key, value, headers, partition.
+"""Schemas of Kafka's records: serialize values to records, and deserialize records to values.
 
-Deserialize Kafka's records: their values alone, or all fields of a record.
+A record has a topic, key, value, headers and partition. A deserializer takes the value alone, or all fields of a
+record.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Kafka topics as a source: the driver plans ranges of offsets, the tasks read them.
+"""Kafka topics as a source, and the enumerator that plans its rounds.
 
-Plan the rounds of a Kafka source: which offsets of which partitions each subtask reads.
+The driver plans which offsets of which partitions each subtask reads, and the tasks read these ranges.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A connection to MariaDB or MySQL: INSERTs of many rows, XA transactions, and the bookkeeping table.
+"""A connection to MariaDB or MySQL, values as literals, and the meaning of the server's errors.
 
-Python values as literals of MariaDB and MySQL, column by column; rows of an INSERT.
-
-What errors of MariaDB and MySQL mean for a job.
+A connection makes INSERTs of many rows and XA transactions, and writes the bookkeeping table. Python values become
+literals column by column, for the rows of an INSERT. An error of the server becomes an error that says what it means
+for a job.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tables of MariaDB and MySQL as a sink: exactly once by XA transactions that the driver commits with the checkpoint.
+"""Tables of MariaDB and MySQL as a sink, and the server: connections, tables, the checks before a job starts.
 
-A MariaDB or MySQL server: connections, tables, and the checks before a job starts.
+Output is exactly once by XA transactions that the driver commits with the checkpoint.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A connection to PostgreSQL: COPY, upserts by arrays, PREPARE TRANSACTION, and the bookkeeping table.
+"""A connection to PostgreSQL, values as PostgreSQL's text, and the meaning of the server's errors.
 
-Python values as PostgreSQL's text, column by column: for COPY, and as arrays for upserts.
-
-What errors of PostgreSQL mean for a job.
+A connection makes COPY, upserts by arrays and PREPARE TRANSACTION, and writes the bookkeeping table. Python values
+become text column by column: for COPY, and as arrays for upserts. An error of the server becomes an error that says
+what it means for a job.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tables of PostgreSQL as a sink: exactly once by prepared transactions that the driver commits with the checkpoint.
+"""Tables of PostgreSQL as a sink, and the server: connections, tables, the checks before a job starts.
 
-A PostgreSQL server: connections, tables, and the checks before a job starts.
+Output is exactly once by prepared transactions that the driver commits with the checkpoint.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Keys, hashes and counters in Redis, written at once or with their checkpoint. A version guard skips repeated writes.
+"""Keys, hashes and counters in Redis as a sink, and the Redis server: its address, client and errors.
 
-A Redis server: its address without the password, a client, and its errors as errors of ours.
+Values are written at once or with their checkpoint. A version guard skips repeated writes. The shown address has no
+password. Errors of Redis become errors of ours.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Sessions with prepared transactions, the bookkeeping table, and the checks of tables: what all databases share.
+"""The part that all databases share: sessions, the bookkeeping table, checks of tables, errors, transaction names.
 
-Typed errors for failures of a database: one class and one rule for each kind of failure.
+Sessions have prepared transactions. Each kind of failure of a database has one class of error and one rule.
 
-Names of the transactions of a sink: no two jobs, sinks, subtasks or attempts share a name, and each name shows its owner.
-
-``tidegate-<job>-<sink>-<mark>-<lease>-<round>-<subtask>-<token>``: the part before the lease is the ``base`` of the sink. The mark
-is made once for each directory of a job. Otherwise the same program with the same job id in another directory (a copy for tests,
-another host) would take prepared transactions of the first job for leftovers of its own, and roll them back.
+No two jobs, sinks, subtasks or attempts share the name of a transaction, and each name shows its owner:
+``tidegate-<job>-<sink>-<mark>-<lease>-<round>-<subtask>-<token>``. The part before the lease is the ``base`` of the
+sink. The mark is made once for each directory of a job. Otherwise the same program with the same job id in another
+directory (a copy for tests, another host) would take prepared transactions of the first job for leftovers of its own,
+and roll them back.
 """
 
 from __future__ import annotations

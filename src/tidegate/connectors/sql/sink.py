@@ -1,18 +1,23 @@
-"""A sink into tables of a database: the part that PostgreSQL and MariaDB share.
+"""A sink into tables of a database, and its committer: the part that PostgreSQL and MariaDB share.
 
-Commit prepared transactions with the checkpoint (step 8), and roll back those that no checkpoint holds.
+The committer commits prepared transactions with the checkpoint (step 8), and rolls back transactions that no checkpoint
+holds.
 
-**A marker decides.** The second commit of a prepared transaction fails with the same error whether the transaction was committed
-or rolled back before. So every transaction inserts a row with its own name. If the server does not know the transaction any more
-and the row exists, the transaction was committed. When all transactions of a call are committed, one row replaces their markers.
-It holds the last round that the attempt of the job has committed. Completed checkpoints are committed in the order of rounds, so
-this row answers for all transactions up to that round.
+**A marker decides.** The second commit of a prepared transaction fails with the same error whether the transaction was
+committed or rolled back before. So every transaction inserts a row with its own name. If the server does not know the
+transaction any more and the row exists, the transaction was committed. When all transactions of a call are committed,
+one row replaces their markers. It holds the last round that the attempt of the job has committed. Completed checkpoints
+are committed in the order of rounds, so this row answers for all transactions up to that round.
 
-**After a restore, in this order.** 1 commit the transactions of the checkpoint. 2 raise the fence: writers of earlier attempts that
-connect from now on are refused. 3 end the sessions of writers that connected before: a worker on a lost host, or a paused worker,
-may hold locks or be about to prepare. 4 list prepared transactions: no new one of an earlier attempt can appear any more. 5 check
-the lease: if it is still ours, no later attempt had begun when the list was made. 6 roll back the listed transactions that the
-checkpoint does not hold.
+**After a restore, in this order.**
+
+1. Commit the transactions of the checkpoint.
+2. Raise the fence: writers of earlier attempts that connect from now on are refused.
+3. End the sessions of writers that connected before: a worker on a lost host, or a paused worker, may hold locks or be
+   about to prepare.
+4. List prepared transactions: no new one of an earlier attempt can appear any more.
+5. Check the lease: if it is still ours, no later attempt had begun when the list was made.
+6. Roll back the listed transactions that the checkpoint does not hold.
 """
 
 from __future__ import annotations

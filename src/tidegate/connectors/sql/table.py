@@ -1,13 +1,13 @@
-"""Tables that a sink writes to, and the conversion of records to rows.
+"""Tables that a sink writes to, records as encoded rows, and files of rows between two checkpoints.
 
-Encode rows column by column: which Python types a column takes, and the text of each value.
+Rows are encoded column by column. The encoder decides which Python types a column takes, and makes the text of each
+value.
 
-Files with the encoded rows of one round, on checkpoint storage, for the rounds between two checkpoints.
-
-A database gets one transaction for each subtask and checkpoint, however many rounds a checkpoint covers: servers allow few prepared
-transactions, and two transactions must not wait for each other's rows. So a round without a barrier writes its rows, encoded for
-the database, into a file. The next writer of the subtask gets the file as its state. The round with the barrier sends the files
-and its own rows. No checkpoint ever names such a file: at its cut all rows are in transactions.
+The files lie on checkpoint storage. Each has the encoded rows of one round. A database gets one transaction for each
+subtask and checkpoint, however many rounds a checkpoint covers: servers allow few prepared transactions, and two
+transactions must not wait for each other's rows. So a round without a barrier writes its rows, encoded for the
+database, into a file. The next writer of the subtask gets the file as its state. The round with the barrier sends the
+files and its own rows. No checkpoint ever names such a file: at its cut all rows are in transactions.
 """
 
 from __future__ import annotations

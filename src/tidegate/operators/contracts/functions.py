@@ -1,7 +1,7 @@
-"""Define user functions: what is called for a record, and the life cycle of the function objects.
+"""User functions, their life cycle, and their contexts.
 
-Give user functions their contexts: runtime context, cached files, process contexts, timer service (PyFlink's method
-names).
+A function is called for a record. The contexts have PyFlink's method names: runtime context, cached files, process
+contexts, timer service.
 """
 
 from __future__ import annotations

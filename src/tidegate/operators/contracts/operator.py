@@ -1,4 +1,4 @@
-"""Define the protocol between an operator and its subtask, which all kinds share.
+"""The protocol between an operator and its subtask, which all kinds share, and the settings of a subtask.
 
 A kind is a class in ``kinds/`` and a line in ``kinds/registry.py``. An object of the class lives as long as the worker
 keeps the subtask, and takes part in round after round. The methods are called in this order:
@@ -10,9 +10,9 @@ keeps the subtask, and takes part in round after round. The methods are called i
 - at the end of the round: ``end_round``, or ``end_input`` if no record will ever come again; ``wake_up_ms``;
   ``snapshot`` (step 5); ``end``, whatever has happened.
 
-An operator holds no durable state from one round to the next: only what ``restore`` hands in counts.
+An operator holds no durable state from one round to the next: only the snapshot that ``restore`` hands in counts.
 
-Hold what every subtask of a job has to know of its environment.
+``Settings`` is the environment that every subtask of a job has to know.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Define the sink protocol: writers on the executors, committables through the checkpoint, a committer on the driver.
+"""The sink protocol: writers on the executors, committables through the checkpoint, a committer on the driver.
 
 One round of one sink subtask: ``create_writer`` -> ``write_batch``* -> ``prepare_commit`` -> ``close``. A writer lives
-for one attempt of one round only, and several attempts may be alive at once (retries, zombies): **whatever a writer
-creates outside must be invisible to readers and have a name that no other attempt uses** (``WriterContext.attempt`` is
-unique). Committables of accepted rounds are committed, in order, when the checkpoint that covers them is complete (step
-8). A job that only promises at-least-once commits them with their round.
+for one attempt of one round only, and several attempts may be alive at once (retries, zombies). So **everything that a
+writer creates outside must be invisible to readers and have a name that no other attempt uses**
+(``WriterContext.attempt`` is unique). Committables of accepted rounds are committed, in order, when the checkpoint that
+covers them is complete (step 8). A job that only promises at-least-once commits them with their round.
 
 Committables and writer states are plain data (None, bool, int, float, str, bytes, list, dict): they go into checkpoint
 metadata.
 
-The delivery guarantees that a user can ask of a sink.
+``DeliveryGuarantee`` names the guarantees that a user can ask of a sink.
 """
 
 from __future__ import annotations

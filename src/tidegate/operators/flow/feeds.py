@@ -1,9 +1,9 @@
-"""Feed a round with records: from the channels of a chain, or from the splits of its source.
+"""Feed a round with records: from channels, from the splits of a source, or sorted by key in batch mode.
 
-Feed batch mode, as in Flink: one key after the other, the records of each key in the order of their timestamps.
-
-A batch job is one round, so all records of a subtask are there before the first record is processed. They are grouped
-by key. Records that do not fit into memory are written to runs, ordered by the bytes of the keys, and merged.
+Batch mode processes one key after the other, as Flink does, and the records of each key in the order of their
+timestamps. A batch job is one round, so all records of a subtask are there before the first record is processed. They
+are grouped by key. Records that do not fit into memory are written to runs, ordered by the bytes of the keys, and
+merged.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""Run asynchronous functions: many calls at once, results in the order of the input or of completion, never past a
+"""Run asynchronous functions: the operator, and the calls on the worker's event loop.
+
+Many calls run at once, up to the capacity. Results come in the order of the input or of completion, never past a
 watermark.
 
-Unfinished calls are part of the round: at its end all calls are awaited, and then the snapshot is taken. Flink writes
-the inputs of unfinished calls into the checkpoint instead, because its barriers come between any two records. Here a
-barrier comes after the last record of a round. The next round may run on another host, and starts when this round has
-ended. Calls that continued beyond the round would have to be repeated there in any case. So a round takes as long as
-its last call, at most the timeout longer. A restore never repeats a call of an accepted round.
+**Rounds.** Unfinished calls are part of the round: at its end all calls are awaited, and then the snapshot is taken.
+Flink writes the inputs of unfinished calls into the checkpoint instead, because its barriers come between any two
+records. Here a barrier comes after the last record of a round. The next round may run on another host, and starts when
+this round has ended. Calls that continued beyond the round would have to be repeated there in any case. So a round
+takes as long as its last call, at most the timeout longer. A restore never repeats a call of an accepted round.
 
-Make asynchronous calls of a user's function on the worker's single event loop, as many at once as the capacity
-allows.
-
-The loop runs in its own thread for as long as the worker lives. All of ``AsyncCalls`` but ``submit``, ``drain`` and
-``cancel`` runs in that thread, so nothing there needs a lock. Finished calls come back through queues that two threads
-may use at once.
+**Threads.** A worker has a single event loop, in its own thread, for as long as the worker lives. All of ``AsyncCalls``
+but ``submit``, ``drain`` and ``cancel`` runs in that thread, so nothing there needs a lock. Finished calls come back
+through queues that two threads may use at once.
 """
 
 from __future__ import annotations

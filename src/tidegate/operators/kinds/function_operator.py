@@ -1,6 +1,6 @@
-"""Share what all operators with a user function need: life cycle, keyed state, timers.
+"""The base of all operators with a user function (life cycle, keyed state, timers), and contexts for broadcast state.
 
-Give functions with broadcast state a context for each side, and the state as each side may use it.
+A function with broadcast state gets a context for each side. The context gives the state as this side may use it.
 """
 
 from __future__ import annotations

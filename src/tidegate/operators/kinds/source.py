@@ -1,6 +1,6 @@
-"""Read the intervals of a source's splits, give records timestamps and the chain its watermark.
+"""The operators that assign event time: sources, and timestamps and watermarks inside a chain.
 
-Assign timestamps and watermarks inside a chain.
+A source operator reads the intervals of its splits, gives records timestamps, and gives the chain its watermark.
 """
 
 from __future__ import annotations

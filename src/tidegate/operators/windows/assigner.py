@@ -1,7 +1,7 @@
-"""Window assigners choose the windows of a record. Flink's own are here, in ``sessions.py`` and
-``counting.py``.
+"""Window assigners, which choose the windows of a record: the contract, tumbling, sliding and global windows.
 
-Tumbling and sliding windows, by event time and by processing time, and the single global window.
+Tumbling and sliding windows exist for event time and for processing time. Flink's other assigners are in
+``sessions.py`` and ``counting.py``.
 """
 
 from __future__ import annotations

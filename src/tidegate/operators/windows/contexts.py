@@ -1,6 +1,7 @@
-"""Give window functions, triggers, assigners and evictors time, timers and state of the current key and window.
+"""The contexts of window functions, triggers, assigners and evictors, and the output of a window operator.
 
-Collect the output of a window operator with its timestamps, and hand it on in batches.
+A context gives time, timers and state of the current key and window. The output is collected with its timestamps, and
+handed on in batches.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Slices: pieces of time that aligned windows share, so that a record is aggregated once however many windows it is in.
+"""Slices: pieces of time that aligned windows share, and the addition of records to them.
 
-Windows of ``size`` start every ``slide``. Between two starts, time is divided once more, where windows end: so every
-window is a number of whole slices. Tumbling windows are slices themselves. In windows with many slices, neighbouring
-slices form a group, two groups form a group of the next level, and so on. All windows that contain a group whole share
-its result, so a window consists of a few groups.
+A record is aggregated once, however many windows contain it. Windows of ``size`` start every ``slide``. Between two
+starts, time is divided once more, where windows end. So every window is a number of whole slices. Tumbling windows are
+slices themselves.
 
-Add records to the value of a key in a slice, by lines in the loop or by a call, and combine slices to a window.
+In windows with many slices, neighbouring slices form a group, two groups form a group of the next level, and so on. All
+windows that contain a whole group share its result, so a window consists of a few groups.
+
+Records are added to the value of a key in a slice, by lines in the loop or by a call. Slices are combined to a window.
 """
 
 from __future__ import annotations

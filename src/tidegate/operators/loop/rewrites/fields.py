@@ -1,10 +1,9 @@
-"""Define columns for the walk over a function (``arithmetic.py``): the types of the values, and bounds of ints.
+"""Columns for the walk over a function (``arithmetic.py``): types of values, bounds of ints, and f-strings.
 
-Evaluate f-strings of columns: ``f"user-{x % 1000}"`` for a whole batch.
-
-The same f-string makes the text of every record in a comprehension. If its only value is an int that is known to lie in
-a narrow range, batch after batch, as the result of ``% 1000`` does, its texts are made once and looked up. These texts
-are then the same objects again and again, so a dict with these keys need not compute their hash.
+An f-string such as ``f"user-{x % 1000}"`` is evaluated for a whole batch. The same f-string makes the text of every
+record in a comprehension. Its only value may be an int that is known to lie in a narrow range, batch after batch, as
+the result of ``% 1000`` does. Then its texts are made once and looked up. These texts are the same objects again and
+again, so a dict with these keys need not compute their hash.
 """
 
 from __future__ import annotations

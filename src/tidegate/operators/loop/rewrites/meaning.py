@@ -1,15 +1,13 @@
-"""Check whether the statements of a function mean the same inside the generated loop as in a frame of their own.
+"""Check whether a function means the same inside the generated loop, and find the variables to release after it.
 
 A call of a small Python function costs more than its work, a generator twice that. So the body is written into the loop
-where nothing in it depends on a frame of its own. A body that is not certain is refused, with a reason: the function is
+where nothing in it depends on a frame of its own. A body that is not certain is refused, with a reason. The function is
 then called, which costs speed, never a result. ``callees.py`` decides which functions a body may call itself.
-
-Find the variables of an inlined body that have to be released after it.
 
 A function's variables die with its frame; variables of a loop live until the next record sets them. The point where the
 last reference to an object dies can be observed: a file is closed, a lock released, ``__del__`` or a weak reference's
 callback runs. So after a body the loop sets the variables of the body to None, in the order in which a frame releases
-them. Variables that certainly hold only numbers, texts or containers of them are left out: no one can observe when
+them. Variables that certainly hold only numbers, texts or containers of them are left out. No one can observe when
 these die, and a store for each record is not free.
 """
 
