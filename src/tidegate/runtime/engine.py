@@ -19,7 +19,7 @@ from tidegate.operators.flow.rows import Ack, RoundContext, TaskPlan
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """``tasks``: per level and partition."""
+    """The plan of a round. ``tasks``: by level and partition."""
 
     context: RoundContext
     tasks: list[list[TaskPlan]]
@@ -27,7 +27,7 @@ class RoundPlan:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The result of a round."""
+    """The acks of a finished round, and its duration."""
 
     round: int
     seconds: float
@@ -45,8 +45,8 @@ class Engine(Protocol):
         ...
 
     def run(self, plan: RoundPlan) -> list[Ack]:
-        """Run one round to its end, and return the acks of the task attempts whose output was used. RoundError: nothing of the
-        round may be accepted."""
+        """Run one round to its end, and return the acks of the task attempts whose output was used. Raise RoundError if nothing of
+        the round may be accepted."""
         ...
 
     def cancel(self) -> None:
@@ -54,7 +54,7 @@ class Engine(Protocol):
         ...
 
     def stop(self) -> None:
-        """Release what ``start`` shipped, and the local state of the job on all hosts: the job has ended."""
+        """Release the shipped program, and the local state of the job on all hosts. Called when the job has ended."""
         ...
 
 
@@ -64,7 +64,7 @@ _AGAIN_S = 1.0
 
 
 class Watchdog:
-    """Of one round: from ``watch`` to ``end``. ``aside``: where a cancellation, which may block, is made."""
+    """Watch one round, from ``watch`` to ``end``. ``aside`` runs a cancellation, which may block, elsewhere."""
 
     def __init__(self, engine: Engine, clock: Clock, aside: Callable[[Callable[[], None]], None]) -> None:
         self._engine, self._clock, self._aside = engine, clock, aside
@@ -74,12 +74,12 @@ class Watchdog:
         self._cut = False
 
     def watch(self, patience_s: float) -> None:
-        """Cancel the round if it has not ended after so long."""
+        """Cancel the round if it has not ended after ``patience_s`` seconds."""
         self._arm(patience_s)
 
     def cut(self) -> None:
-        """Cancel the round now, and again until it has ended: the engine may have been between two jobs, and have had nothing
-        to cancel."""
+        """Cancel the round now, and again until the round has ended. The engine may have been between two jobs, with nothing to
+        cancel."""
         with self._lock:
             if self._over:
                 return
@@ -87,12 +87,12 @@ class Watchdog:
             try:
                 self._engine.cancel()
             except Exception as error:
-                log.warning("a round could not be cancelled: %s", error)
+                log.warning("the round could not be cancelled, retrying: %s", error)
         self._arm(_AGAIN_S)
 
     def end(self) -> bool:
-        """Stop watching, because the round has ended, and return whether it was cancelled. After this nothing is cancelled: a
-        late cancellation would hit the next round."""
+        """Stop watching, because the round has ended, and return whether it was cancelled. After the return nothing is cancelled,
+        because a late cancellation would hit the next round."""
         with self._lock:
             self._over = True
         if self._timer is not None:

@@ -23,7 +23,7 @@ from tidegate.operators.contracts.specs import SinkNode, SourceNode, sinks_of, s
 
 
 class Promise(IntEnum):
-    """A weaker guarantee is a smaller number."""
+    """The kinds of guarantee. A weaker guarantee is a smaller number."""
 
     NONE = 0
     AT_MOST_ONCE = 1
@@ -40,7 +40,8 @@ class Promise(IntEnum):
 
 @dataclass(frozen=True)
 class Guarantee:
-    """``reason`` says what decided, or is None. ``cure`` says what would raise the guarantee; None: nothing can.
+    """A guarantee with its reason. ``reason`` names the part that decided, or is None. ``cure`` would raise the guarantee; None:
+    nothing can raise it.
 
     ``loses``, ``repeats`` and ``reappears`` say what a reader of the output may see after a failure: missing records, duplicate
     records, or for a moment an old value in place of a newer one.
@@ -63,8 +64,8 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class PathGuarantee:
-    """The guarantee for records from one source to one sink. ``sink`` None: the records reach
-    no sink, so only state depends on them."""
+    """The guarantee for records from one source to one sink. ``sink`` None: the records reach no sink, so only state depends on
+    them."""
 
     source: str
     sink: str | None
@@ -81,7 +82,7 @@ class PathGuarantee:
 
 @dataclass(frozen=True)
 class JobGuarantee(Guarantee):
-    """The guarantee of the job, which is that of its weakest path. ``reason`` and ``cure`` belong to this path."""
+    """The guarantee of the job: the guarantee of its weakest path. ``reason`` and ``cure`` belong to this path."""
 
     paths: tuple[PathGuarantee, ...] = ()
 
@@ -89,7 +90,7 @@ class JobGuarantee(Guarantee):
         return super().__str__()
 
     def lines(self) -> Iterator[str]:
-        """Yield every path, with what would raise its guarantee."""
+        """Yield a line for every path, with the cure that would raise its guarantee."""
         for path in self.paths:
             raised = f"; to raise it: {path.guarantee.cure}" if path.guarantee.cure else ""
             yield f"{path}{raised}"
@@ -141,7 +142,7 @@ def check_required(graph: JobGraph, guarantee: JobGuarantee, required: str | Non
         f"The job is not {required}, which {REQUIRE.key} requires",
         where=f"job '{graph.name}'",
         found="; ".join(map(str, weak)) or str(guarantee),
-        cure="; ".join(cures) or guarantee.cure or f"leave {REQUIRE.key} out",
+        cure="; ".join(cures) or guarantee.cure or f"remove {REQUIRE.key}",
     )
 
 
@@ -172,16 +173,16 @@ def _reached_sinks(graph: JobGraph) -> dict[int, set[int]]:
 
 
 def _of_path(source: SourceNode, sink: SinkNode | None, policy: CheckpointPolicy, ends: bool) -> Guarantee:
-    """``ends``: a source of the job is bounded."""
+    """Return the guarantee of one path. ``ends``: a source of the job is bounded."""
     read = source.spec.source
     at_once = policy.at_least_once
     written = None if sink is None else sink.spec.sink
     kind = SinkGuarantee.TWO_PHASE_COMMIT if written is None else _kept(written, at_once)
-    # Output that is committed with its round repeats if the source is read again. A sink that repeats by itself does so with every
-    # retry of a task.
+    # Output that is committed with its round is duplicated if the source is read again. A sink of the kinds in _REPEATS duplicates
+    # output with every retry of a task.
     itself = written is not None and _kept(written) in _REPEATS
     loses, repeats = not read.can_replay, itself or (kind in _REPEATS and read.can_replay)
-    # Output that waits for its checkpoint is never older than what a reader has seen.
+    # Output that waits for its checkpoint is never older than the output that a reader has seen.
     reappears = kind is SinkGuarantee.IDEMPOTENT and written is not None and not written.marks_checkpoints
     name = "" if sink is None else sink.label
     if kind is SinkGuarantee.BEST_EFFORT:
@@ -236,7 +237,8 @@ log = logging.getLogger(__name__)
 
 
 class GeneratedIds:
-    """The names of such operators in one job. Operators that cannot hold state do not count: a changed id loses nothing."""
+    """The names of the operators without a uid in one job. Operators that cannot hold state do not count: a changed id loses
+    nothing."""
 
     def __init__(self, program: Program, graph: JobGraph) -> None:
         given = {t.id for t in program.transformations if t.uid or t.uid_hash}

@@ -55,7 +55,7 @@ _LAST_BEAT_S = 5
 
 
 class Heartbeat:
-    """Renews a lease on the injected clock, in parallel to everything else, and reports once if the lease is lost."""
+    """Renew a lease on the injected clock, in parallel to everything else, and report once if the lease is lost."""
 
     def __init__(
         self, lease: Lease, clock: Clock, aside: Callable[[Act], None], on_lost: Callable[[int, FencedError], None]
@@ -67,8 +67,8 @@ class Heartbeat:
         self._arm()
 
     def stop(self) -> None:
-        """Stop the heartbeat. After this returns, no lost lease is reported: the next attempt is our own. A heartbeat that has
-        begun is waited for, up to a limit: the directory may be deleted next."""
+        """Stop the heartbeat. After the return no lost lease is reported, because the next attempt is our own. The call waits for a
+        heartbeat that has begun, up to a limit, because the directory may be deleted next."""
         with self._lock:
             self._stopped = True
         if self._timer is not None:
@@ -105,13 +105,13 @@ class Claimed:
     heartbeat: Heartbeat
 
     def fenced(self) -> FencedError | None:
-        """Return why this attempt has to stop, if a newer attempt has taken over; None also if storage fails."""
+        """Return the error that ends this attempt if a newer attempt has taken over. Return None if storage fails."""
         try:
             self.lease.check()
         except FencedError as error:
             return error
         except Exception as error:
-            log.warning("it is not known whether the lease is still held: %s", error)
+            log.warning("the lease could not be checked: %s", error)
         return None
 
     def release(self) -> None:
@@ -122,7 +122,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class FinishedBefore:
-    """The job finished in an earlier run: only the directory has to be released. ``savepoint``: the job was stopped with this
+    """The job finished in an earlier run, so only the directory has to be released. ``savepoint``: the job was stopped with this
     savepoint."""
 
     claimed: Claimed
@@ -134,9 +134,10 @@ class FinishedBefore:
 
 @dataclass(frozen=True)
 class Checked:
-    """The restore is decided and its metadata is read. Nothing has been touched yet: an attempt that ends here leaves no trace.
-    ``progress``: the restored state. ``misfits``: what does not fit the program, found by reading. With misfits nothing can be
-    taken over, but a rehearsal may find more. ``rehearses``: whether there is a rehearsal."""
+    """The restore is decided and its metadata is read. Nothing has been touched yet, so an attempt that ends here leaves no trace.
+
+    ``progress``: the restored state. ``misfits``: parts of the snapshot that do not fit the program, found by reading. With misfits
+    nothing can be taken over, but a rehearsal may find more misfits. ``rehearses``: whether there is a rehearsal."""
 
     claimed: Claimed
     recovery: Recovery
@@ -147,7 +148,7 @@ class Checked:
     misfits: tuple[Misfit, ...] = ()
 
     def refuse_misfits(self, more: Iterable[Misfit] = ()) -> None:
-        """Raise one report of all misfits, in the order of the program, if there are any."""
+        """Raise one report of all misfits, in the order of the program, if any exist."""
         misfits = [*self.misfits, *more]
         if misfits:
             raise refusal(self.checkpoint, misfits, [o.uid_hash for o in self.graph.operators])
@@ -171,8 +172,8 @@ class Checked:
 
 @dataclass(frozen=True)
 class Restored:
-    """The resources of a running attempt. ``ending``: the job was asked before to end with a savepoint, which is complete now:
-    there is nothing to run."""
+    """The resources of a running attempt. ``ending``: the job was asked before to end with a savepoint. This savepoint is complete
+    now, so no round runs."""
 
     claimed: Claimed
     graph: JobGraph
@@ -183,7 +184,7 @@ class Restored:
     ending: Ending | None = None
 
     def end(self, status: AttemptStatus) -> None:
-        """Release the lease. ``status`` RUNNING: the next attempt of the same job follows."""
+        """End the attempt and release its lease. ``status`` RUNNING: the next attempt of the same job follows."""
         self.claimed.heartbeat.stop()
         try:
             _unless_fenced(lambda: self._end(status))
@@ -206,8 +207,8 @@ def _unless_fenced(act: Act) -> None:
 
 
 class JobFiles(NamedTuple):
-    """``files``: the job's directory. ``spool``: where state files wait; None: they are stored with their round. ``memory``: the
-    directory, if it is in the memory of this host and ends with the driver."""
+    """``files``: the job's directory. ``spool``: where state files wait; None: state files are stored with their round. ``memory``:
+    the directory, if it is in the memory of this host and ends with the driver."""
 
     files: Files
     spool: str | None
@@ -222,7 +223,7 @@ def job_files(settings: JobSettings, run_id: str, local_root: str, *, one_host: 
     directory = _job_directory(settings, run_id) if memory is None else memory.path
     files, spool = Files(directory, strong=key is not None), None
     if _stores_behind(settings, directory, one_host):
-        # Of this driver alone, below a name that only drivers of the same job and directory sweep.
+        # The spool belongs to this driver alone. Only drivers of the same job and directory sweep the name above it.
         spools = os.path.join(host_dir(local_root), _SPOOLS, quote(local_name(run_id, files.root), safe=""))
         held = HeldDirectory(spools)
         files = SpooledFiles(directory, held.path, settings.transfer_threads, held, strong=key is not None)
@@ -254,7 +255,8 @@ def _job_directory(settings: JobSettings, run_id: str) -> str:
 
 
 def _memory() -> HeldDirectory:
-    """Return the directory for files in the memory of this host: its tasks can read them, and they end with the driver."""
+    """Return the directory for files in the memory of this host. Tasks of the host can read the files, which end with the
+    driver."""
     if not os.access(_SHARED_MEMORY, os.W_OK):
         raise ConfigurationError(
             "Checkpoints cannot be stored in memory: the host has no writable file system in memory",
@@ -270,7 +272,7 @@ def _sweep_memory(settings: JobSettings) -> None:
     restored = Files(settings.recovery_path).root if settings.recovery_path else ""
     for place in host_dirs(_SHARED_MEMORY):
         parent = os.path.join(place, _IN_MEMORY)
-        mark_kept(restored, parent)  # other jobs that start meanwhile leave it alone too
+        mark_kept(restored, parent)  # other jobs that start meanwhile keep these files too
         sweep(parent)
 
 
@@ -279,12 +281,13 @@ _SPOOLS, _IN_MEMORY = "spools", "memory"
 
 
 def is_due(progress: Progress) -> bool:
-    """Whether there is a state that could be declared otherwise than it is stored."""
+    """Whether the program could declare a stored state differently."""
     return any(snapshot.declares_states for snapshot in progress.snapshots.values())
 
 
 class Rehearsal:
-    """``patience_ms``: for user code that hangs; None: nothing bounds it."""
+    """Open the functions of a job in their tasks, and collect misfits. ``patience_ms``: the limit for user code that hangs; None:
+    no limit."""
 
     def __init__(
         self, engine: Engine, clock: Clock, aside: Callable[[Callable[[], None]], None], patience_ms: float | None
@@ -293,8 +296,8 @@ class Rehearsal:
         self._watchdog = Watchdog(engine, clock, aside)
 
     def run(self, checked: Checked, token: str) -> None:
-        """Raises one ``RestoreError`` with all misfits of all operators, also those that were found by reading; else what user code
-        raised, as a round would."""
+        """Raise one ``RestoreError`` with all misfits of all operators, also misfits that were found by reading. Without misfits,
+        raise the error of user code, as a round would."""
         context = RoundContext(checked.round, f"{token}-rehearsal", None, self._clock.now_ms(), rehearsal=True)
         acks = self._acks(checked.progress.plan(context, {}))
         checked.refuse_misfits(_misfits(checked.graph, acks))
@@ -311,7 +314,7 @@ class Rehearsal:
             if self._watchdog.end():
                 raise RoundError(
                     "The functions of the job take too long to open.",
-                    found=f"they had not all opened after {self._patience_ms:.0f} ms",
+                    found=f"some functions are still opening after {self._patience_ms:.0f} ms",
                     cure="find out what open() waits for, or raise execution.checkpointing.timeout",
                 ) from error
             raise
@@ -320,7 +323,7 @@ class Rehearsal:
 
 
 def _misfits(graph: JobGraph, acks: Iterable[Ack]) -> list[Misfit]:
-    """Each once: all subtasks of an operator say the same."""
+    """Return each misfit once: all subtasks of an operator report the same misfits."""
     said = {(operator_id, text) for ack in acks for operator_id, found in ack.misfits.items() for text in found}
     operators = {o.id: o for o in graph.operators}
     return [

@@ -1,9 +1,9 @@
-"""The phases of an attempt, as types: what it is about to do, and which savepoint it ends with.
+"""The phases of an attempt as types: the next action of the attempt, and the savepoint with which the job ends.
 
-``Running`` -> ``Telling`` -> ``Over`` is the way of a job whose sources end. A job that is asked to end with a savepoint takes the
-way ``Running`` -> ``Stopping`` -> ``LastCut`` -> ``Telling`` -> ``Over``, and returns to ``Running`` if that savepoint
-cannot be taken.
-``Resting`` is a pause of the first two. ``WindingUp`` is the end of an attempt that has failed or is to stop, from every phase.
+A job whose sources end passes ``Running`` -> ``Telling`` -> ``Over``. A job that is asked to end with a savepoint passes
+``Running`` -> ``Stopping`` -> ``LastCut`` -> ``Telling`` -> ``Over``. It returns to ``Running`` if the savepoint cannot be taken.
+``Resting`` is a pause of ``Running`` or ``Stopping``. ``WindingUp`` is the end of an attempt that has failed or has to stop. It may
+follow every phase.
 """
 
 from __future__ import annotations
@@ -15,28 +15,30 @@ from tidegate.checkpoint.checkpoint import Checkpoint, Target
 
 @dataclass(frozen=True)
 class Running:
-    """Rounds follow each other until all sources have ended and all output is committed. Not a phase of its own: waiting for the
-    last commits. A checkpoint that could not be stored, or a savepoint that somebody asks for, still makes one more round."""
+    """Rounds follow each other until all sources have ended and all output is committed.
+
+    Waiting for the last commits is part of this phase. A checkpoint that could not be stored, or a request for a savepoint, still
+    causes one more round."""
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """The job ends with a savepoint: nothing more is read, and the next round carries it."""
+    """The job ends with a savepoint: nothing more is read, and the next round carries the savepoint."""
 
     target: Target
 
 
 @dataclass(frozen=True)
 class Resting:
-    """No round begins before the timer wakes the attempt: what a declined round has left is aborted, or storage has given no id
-    for the last checkpoint."""
+    """No round begins before the timer wakes the attempt. The output of a declined round is being aborted, or storage has given no
+    id for the last checkpoint."""
 
     then: Running | Stopping
 
 
 @dataclass(frozen=True)
 class LastCut:
-    """The last round is accepted, and no other begins: the lane stores and commits the savepoint the job ends with."""
+    """The last round is accepted, and no other round begins. The lane stores and commits the savepoint with which the job ends."""
 
     checkpoint: Checkpoint
 
@@ -57,8 +59,8 @@ class Over:
 
 @dataclass(frozen=True)
 class WindingUp:
-    """The attempt ends with an error: the running round does not count, and the lanes come to rest. Their last reports change the
-    phase ``before``."""
+    """The attempt ends with an error: the running round does not count, and the lanes finish. Their last reports change the phase
+    ``before``."""
 
     error: Exception | SystemExit
     before: Phase
@@ -68,19 +70,19 @@ Phase = Running | Stopping | Resting | LastCut | Telling | Over | WindingUp
 
 
 def moved(phase: Phase, to: Phase) -> Phase:
-    """The phase after ``phase``. An attempt that winds up does nothing else any more."""
+    """Return the phase after ``phase``. An attempt that winds up stays in ``WindingUp``; only its phase ``before`` changes."""
     return replace(phase, before=to) if isinstance(phase, WindingUp) else to
 
 
 def at_heart(phase: Phase) -> Running | Stopping | LastCut | Telling | Over:
-    """The phase without a pause, and without the failure that ends it."""
+    """Return the phase without a pause, and without the failure that ends the attempt."""
     while isinstance(phase, Resting | WindingUp):
         phase = phase.then if isinstance(phase, Resting) else phase.before
     return phase
 
 
 def last_of(phase: Phase) -> Target | Checkpoint | None:
-    """The savepoint the job ends with: asked for, or cut."""
+    """Return the savepoint with which the job ends: its target after the request, its checkpoint after the cut."""
     match at_heart(phase):
         case Stopping(target=target):
             return target

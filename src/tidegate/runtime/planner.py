@@ -33,7 +33,7 @@ FIRST_LIMIT = 256
 
 @dataclass
 class _Group:
-    """``allowed``: the event time up to which its members are read; computed again every ``interval_ms``."""
+    """A group of aligned sources. ``allowed``: the event time up to which members are read, computed every ``interval_ms``."""
 
     drift_ms: int
     interval_ms: int
@@ -43,7 +43,7 @@ class _Group:
 
 @dataclass
 class _Member:
-    """An aligned source. ``splits``: split -> event time, for splits that are not idle. ``units``: what the running round reads."""
+    """An aligned source. ``splits``: split -> event time, for splits that are not idle. ``units``: read by the running round."""
 
     operator: SourceNode
     group: _Group
@@ -67,7 +67,9 @@ class _Member:
 
 
 class Alignment:
-    """Call ``observe`` before a round is planned; then ``held``, ``is_held`` and ``limit`` say what each source may read."""
+    """Limit how far aligned sources read ahead of each other.
+
+    Call ``observe`` before a round is planned. Then ``held``, ``is_held`` and ``limit`` say how much each source may read."""
 
     def __init__(self, operators: Sequence[SourceNode]) -> None:
         groups: dict[str, _Group] = {}
@@ -87,8 +89,8 @@ class Alignment:
         return operator_id in self._members
 
     def observe(self, snapshots: Mapping[tuple[int, int], OperatorSnapshot], finished: set[int], now_ms: int) -> None:
-        """Take in the event times. ``snapshots``: the state after the accepted rounds. ``finished``: sources that have ended; no
-        source waits for them."""
+        """Take in the event times. ``snapshots``: the state after the accepted rounds. ``finished``: sources that have ended. No
+        source waits for a finished source."""
         for member in self._members.values():
             self._look(member, snapshots, now_ms)
         for group in self._groups:
@@ -141,8 +143,7 @@ log = logging.getLogger(__name__)
 Snapshots = Mapping[tuple[int, int], OperatorSnapshot]
 _LEAST_LIMIT, _MOST_LIMIT = 256, 1 << 40
 _LEAST_SHARE = 1 / 16
-"""The least part of its limit that a source is asked for in a short round. Without any request nobody knows whether there are new
-records."""
+"""The least part of its limit that a source is asked for in a short round. Without any request, new records are not found."""
 _LITTLE = 0.25
 """A round that takes less than this part of the target time had little to do."""
 
@@ -150,14 +151,14 @@ _LITTLE = 0.25
 class _Reading(Enum):
     ON = "on"
     STOPPED = "stopped"
-    """No source is asked: the job ends with a savepoint."""
+    """No source is asked, because the job ends with a savepoint."""
     DRAINED = "drained"
     """The job plans as if all sources had ended."""
 
 
 @dataclass
 class _PlannedSource:
-    """A source while the job runs. ``before`` is the position to which a discarded round falls back."""
+    """A source while the job runs. ``before`` is the position to which a discarded round returns."""
 
     operator: SourceNode
     source: Source
@@ -166,19 +167,19 @@ class _PlannedSource:
     most: int | None
     before: object = None
     is_before: bool = False
-    """``before`` is still valid: nothing was planned since. So an idle source needs no new snapshot for every plan."""
+    """``before`` is still valid, because nothing was planned since. So an idle source needs no new snapshot for every plan."""
     plan: SourcePlan | None = None
     finished: bool = False
 
 
 class SourcePlanner:
-    """Steps 1 and 2 for the sources: the ends of the planned intervals are the cut.
+    """Carry out steps 1 and 2 for the sources: the ends of the planned intervals are the cut.
 
-    ``plan`` is followed by either ``accept`` or ``discard``. ``restored`` maps operator ids to enumerator snapshots.
-    ``most`` is the number of units that no source may exceed in a round, whatever the target time. ``whole``: batch mode, in which
-    one round reads the bounded sources to their end. ``place`` gives a source its directory on checkpoint storage; None: it has
-    none. ``on_refused`` is called for each source that cannot continue from its snapshot, so that all are reported; the planner is
-    unusable afterwards. None: the first such source raises.
+    ``plan`` is followed by either ``accept`` or ``discard``. ``restored`` maps operator ids to enumerator snapshots. ``most``: no
+    source may exceed this number of units in a round, whatever the target time. ``whole``: batch mode, in which one round reads
+    the bounded sources to their end. ``place`` gives a source its directory on checkpoint storage; None: sources have no directory.
+    ``on_refused`` is called for each source that cannot continue from its snapshot, so that all of them are reported. The planner
+    is unusable afterwards. None: the first such source raises.
     """
 
     def __init__(
@@ -195,10 +196,10 @@ class SourcePlanner:
         self._target_ms, self._most, self._whole = target_ms, most, whole
         self._reading = _Reading.ON
         self.rest_ms = 0
-        """How long to rest, counted from the start of the last accepted round, because that round had little to do and all sources
-        were read to their present end. 0: the next round begins at once."""
+        """How long to rest, counted from the start of the last accepted round. A rest follows a round that had little to do and
+        read all sources to their present end. 0: the next round begins at once."""
         self.rounds_behind = 0.0
-        """How many rounds it would take to process what subtasks have received but not processed."""
+        """How many rounds it would take to process the records that subtasks have received but not processed."""
         self._share = 1.0
         self._place = place
         self._alignment = Alignment(operators)
@@ -231,8 +232,8 @@ class SourcePlanner:
     def plan(
         self, now_ms: int, snapshots: Snapshots = MappingProxyType({}), room_ms: float | None = None
     ) -> dict[int, SourcePlan]:
-        """SourceNode id -> what its subtasks read in this round. ``snapshots``: what the accepted rounds have come to. ``room_ms``:
-        so long subtasks take input, if that is bounded."""
+        """Return by operator id what the subtasks of a source read in this round. ``snapshots``: the state after the accepted
+        rounds. ``room_ms``: how long subtasks take input, if that time is bounded."""
         if self._whole:
             return self._plan_whole(now_ms)
         if self._reading is not _Reading.ON:
@@ -254,7 +255,7 @@ class SourcePlanner:
         return share * (1 - self.rounds_behind)
 
     def _next(self, s: _PlannedSource, now_ms: int) -> SourcePlan:
-        """A finished source is not asked again, however long other sources or the last checkpoint take."""
+        """Plan one source. A finished source is not asked again, however long other sources or the last checkpoint take."""
         if s.finished:
             return SourcePlan(finished=True)
         if self._share == 0:
@@ -270,11 +271,12 @@ class SourcePlanner:
         return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
 
     def stop(self, *, drain: bool) -> None:
-        """Ask no source from now on. ``drain``: as if all sources were finished."""
+        """Ask no source from now on. ``drain``: plan as if all sources were finished."""
         self._reading = _Reading.DRAINED if drain else _Reading.STOPPED
 
     def go_on(self) -> None:
-        """Continue: the job does not stop after all. Not possible after an accepted drained round, in which event time ended."""
+        """Continue to ask the sources: the job does not stop after all. Not possible after an accepted drained round, because event
+        time ended in it."""
         self._reading = _Reading.ON
 
     def _plan_whole(self, now_ms: int) -> dict[int, SourcePlan]:
@@ -304,8 +306,8 @@ class SourcePlanner:
         return plan
 
     def accept(self, seconds: float, behind: float = 0.0) -> None:
-        """The round was accepted. The next round is sized by how long this one took, or would have taken if it had finished:
-        ``behind`` is the time still missing, as a multiple of the time that it took."""
+        """Accept the round, and size the next round by its duration. For an interrupted round this is the time that the whole round
+        would have taken: ``behind`` is the missing time, as a multiple of the time that the round took."""
         self.rounds_behind = behind
         idle = not behind and not any(s.plan is None or s.plan.backlog or s.plan.finished for s in self._sources)
         self.rest_ms = self._target_ms if idle and seconds * 1000 <= self._target_ms * _LITTLE else 0
@@ -319,15 +321,16 @@ class SourcePlanner:
                 s.limit = self._adapted(s, seconds * (1 + behind))
 
     def _was_large(self, s: _PlannedSource) -> bool:
-        """Whether the source gave a large part of its limit. A source that keeps up gives its new records. If few records took
-        long, a machine was busy: the limit is not the cause, and with a smaller limit the source would fall behind."""
+        """Whether the source gave a large part of its limit. A source that keeps up gives only its new records. If few records took
+        long, a machine was busy. The limit is not the cause then, and with a smaller limit the source would no longer keep up."""
         assert s.plan is not None
         given = sum(interval.units for interval in s.plan.intervals)
         return given > 0 and given * 2 >= s.limit * self._share
 
     def _adapted(self, s: _PlannedSource, seconds: float) -> int:
-        """Return a limit nearer to the target: quickly up, because a job starts small; slowly down, because one slow round says
-        little. A source may give less than its limit although it has more (it is throttled, say): what it gave took the time."""
+        """Return a limit nearer to the target. The limit grows quickly, because a job starts small. It shrinks slowly, because one
+        slow round says little. A source may give less than its limit although it has more records (a throttled source, say). Then
+        the given records, not the limit, belong to the measured time."""
         least = 1 / 64 if self.rounds_behind else 0.5  # an interrupted round has shown how slow the job is
         factor = min(8.0, max(least, self._target_ms / max(1.0, seconds * 1000)))
         assert s.plan is not None
@@ -336,7 +339,7 @@ class SourcePlanner:
         return min(limit, s.most or _MOST_LIMIT)
 
     def discard(self) -> None:
-        """Nothing of the planned round happened: plan again from its start."""
+        """Undo the planned round: the next plan starts where this one started."""
         for s in self._sources:
             if not s.enumerator.rewind(s.before):
                 s.enumerator.close()
@@ -353,7 +356,7 @@ class SourcePlanner:
         return {operator: behind for operator, behind in known.items() if behind is not None}
 
     def checkpoint_complete(self, positions: Mapping[str, object]) -> None:
-        """``positions`` maps uid hashes to the positions in a committed checkpoint."""
+        """Notify the sources of a committed checkpoint. ``positions`` maps uid hashes to the positions in this checkpoint."""
         for s in self._sources:
             position = positions.get(s.operator.uid_hash)
             if position is not None:
@@ -385,13 +388,13 @@ class Merge(Enum):
     BASES = "bases"
     """Each list as a whole: its segments can be deleted. If the merge fails, a later round retries."""
     WHOLE = "whole"
-    """As BASES, also for a list that is already a base: the round's state refers to no file of an earlier round, or the round is
-    declined."""
+    """As BASES, also for a list that is already a base. The round's state refers to no file of an earlier round, otherwise the
+    round is declined."""
 
 
 @dataclass(frozen=True)
 class MergePolicy:
-    """``incremental``: checkpoints share files. ``materialize_ms``: with the changelog, how often it becomes bases; None: never."""
+    """``incremental``: checkpoints share files. ``materialize_ms``: how often the changelog becomes bases; None: never."""
 
     incremental: bool = options.INCREMENTAL.default
     materialize_ms: int | None = None
@@ -406,7 +409,7 @@ class MergePolicy:
 
 
 class Merging:
-    """The merges of one attempt. Call ``of_round`` once for every planned round."""
+    """Decide the merges of one attempt. Call ``of_round`` once for every planned round."""
 
     def __init__(self, policy: MergePolicy, now_ms: int) -> None:
         self._policy, self._last_ms = policy, now_ms

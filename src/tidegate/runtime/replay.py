@@ -46,8 +46,10 @@ from tidegate.state.refs import StateFile
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure as it stands. ``error``: what user code raised, with its traceback. ``record``: what it was handed, if it failed
-    at one. ``has_key``: whether there was a key; then ``state`` has what the operator keeps for it, by name of the state."""
+    """A failure at the moment when it happens.
+
+    ``error``: the exception of user code, with its traceback. ``record``: the record that failed, if user code was called for one.
+    ``has_key``: whether there was a key. Then ``state`` has the operator's state of this key, by name of the state."""
 
     subtask: str
     operator: str
@@ -66,14 +68,15 @@ Stopped = Callable[[Failure], None]
 
 
 def replay(failed: FailedRound, directory: str, stopped: Stopped) -> bool:
-    """Run the round again, and return whether it failed again. ``directory``: an empty one, for files that the round writes."""
+    """Run the round again, and return whether it failed again. ``directory``: an empty directory for files that the round
+    writes."""
     gone = failed.missing_files()
     if gone:
         raise SnapshotError(
-            "State files of the failed round are missing, so it cannot be run again.",
+            "State files of the failed round are missing, so the round cannot run again.",
             where=failed.root,
             found=f"missing: {', '.join(gone)}",
-            cure="debug the job after it has failed for good (it has continued since); or give a checkpoint with --program FILE",
+            cure="debug the job after it has failed for good (it has continued since), or give a checkpoint with --program FILE",
         )
     sys.path.extend(path for path in failed.modules if path not in sys.path)
     rounds = LocalRounds(failed.spec, directory, stopped)
@@ -82,7 +85,7 @@ def replay(failed: FailedRound, directory: str, stopped: Stopped) -> bool:
 
 
 def moved(plan: RoundPlan, there: Callable[[StateFile], StateFile]) -> RoundPlan:
-    """The plan for subtasks that write elsewhere than where their files are, and have time to process all of it."""
+    """Return the plan for subtasks that write into another directory than that of their files, without a deadline."""
 
     def task(one: TaskPlan) -> TaskPlan:
         snapshots = {n: snapshot.with_files(there) for n, snapshot in one.snapshots.items()}
@@ -92,7 +95,7 @@ def moved(plan: RoundPlan, there: Callable[[StateFile], StateFile]) -> RoundPlan
 
 
 class LocalRounds:
-    """Runs levels in one process, one subtask after the other. ``failed``: a subtask has failed, and ``stopped`` was called."""
+    """Run levels in one process, one subtask after the other. ``failed``: a subtask has failed, and ``stopped`` was called."""
 
     def __init__(self, spec: JobSpec, directory: str, stopped: Stopped) -> None:
         own = {"root": directory, "local_root": f"{directory}/local", "spool": None, "inline": False, "replays": True}
@@ -101,7 +104,7 @@ class LocalRounds:
         self._stopped, self.failed = stopped, False
 
     def run(self, plan: RoundPlan, until: tuple[int, int] | None = None) -> list[UserValue]:
-        """Run up to the subtask ``until``, or all. Return the output of the last level: pickled acks."""
+        """Run up to the subtask ``until``, or all subtasks. Return the output of the last level: pickled acks."""
         widths = self._spec.widths
         incoming: list[list[Row]] = [[] for _ in range(widths[0])]
         for level in range(len(widths)):
@@ -233,7 +236,8 @@ class Behind:
 
 
 def replay_behind(program: Program, path: str, directory: str, stopped: Stopped, most: int) -> Behind:
-    """Run at most ``most`` rounds. They differ from the job's rounds: what a round reads depends on what is available."""
+    """Run at most ``most`` rounds after the checkpoint ``path``. These rounds differ from the job's rounds, because a round reads
+    the records that are available when it is planned."""
     settings, clock = JobSettings.of(program.configuration), SystemClock()
     job = Submission(
         program=program,
@@ -284,9 +288,9 @@ def _refuse_once_only(graph: JobGraph) -> None:
     for operator in sources_of(graph):
         if not operator.spec.source.can_replay:
             raise SnapshotError(
-                "The rounds after the checkpoint cannot be run again: a source cannot be read again.",
+                "The rounds after the checkpoint cannot run again, because a source cannot be read again.",
                 where=f"source '{operator.name}'",
-                found="it does not give its records a second time",
+                found="the source does not give its records a second time",
             )
 
 

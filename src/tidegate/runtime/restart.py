@@ -1,4 +1,4 @@
-"""Restart strategies (C18): whether and when a failed job starts again from its latest checkpoint."""
+"""Restart strategies (C18), which decide whether and when a failed job restarts from its latest checkpoint."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ N = TypeVar("N", int, float)
 
 
 class RestartStrategy(ABC):
-    """Asked once for each failure of the job, in order. Keeps count over the life of the driver, not beyond.
+    """Decide about a restart, once for each failure of the job, in order. The counts live as long as the driver, not longer.
 
-    ``tolerates``: the number of failures that the user has named; 0 if the strategy has no such number.
+    ``tolerates``: the number of failures that the user has configured; 0 if the strategy has no such number.
     """
 
     tolerates = 0
@@ -32,7 +32,7 @@ class RestartStrategy(ABC):
     def next_delay_ms(self, failure: BaseException, now_ms: float) -> int | None:
         """Return how long to wait before the restart; None: do not restart, the job has failed.
 
-        An error that says a restart cannot help is not restarted, whatever the strategy.
+        If the error says that a restart cannot help, the job is not restarted, whatever the strategy.
         """
         if isinstance(failure, TidegateError) and not failure.restart_helps:
             return None
@@ -55,7 +55,7 @@ class NoRestart(RestartStrategy):
 
 
 class FixedDelayRestart(RestartStrategy):
-    """Allows a total number of restarts, with the same delay before each."""
+    """Allow a total number of restarts, with the same delay before each."""
 
     def __init__(
         self, attempts: int = options.FIXED_ATTEMPTS.default, delay_ms: int = options.FIXED_DELAY.default
@@ -76,7 +76,7 @@ class FixedDelayRestart(RestartStrategy):
 
 
 class ExponentialDelayRestart(RestartStrategy):
-    """The delay grows with every failure, with a random share, and is reset after a time without failures."""
+    """Wait longer after every failure, with a random share. The delay is reset after a time without failures."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class ExponentialDelayRestart(RestartStrategy):
 
 
 class FailureRateRestart(RestartStrategy):
-    """Tolerates a number of failures within an interval; the next failure is final."""
+    """Tolerate a number of failures within an interval. The next failure is final."""
 
     def __init__(
         self,
@@ -145,14 +145,14 @@ class FailureRateRestart(RestartStrategy):
 
 
 class SameFailures:
-    """Counts failures that a restart has not changed: the same error at the same place, and no checkpoint completed in between.
+    """Count failures that repeat after a restart: the same error at the same place, and no checkpoint completed in between.
 
     Two kinds count: a failure of user code, and an error of Spark or its workers while no round has ever succeeded. An outage of
-    another system does not count, and neither does an error that hides one: the restart strategy is there to survive outages.
+    another system does not count, nor an error that an outage may have caused. The restart strategy has to survive outages.
     """
 
     def __init__(self, limit: int) -> None:
-        """``limit`` of 0 or less: there is none."""
+        """Create the counter. ``limit`` of 0 or less: no limit."""
         self.limit = limit
         self._checkpoints = 0
         self._counts: dict[tuple[str, ...], int] = {}
@@ -164,8 +164,8 @@ class SameFailures:
         return SameFailures(max(_FEW, strategy.tolerates + 1) if limit is None else limit)
 
     def add(self, failure: Exception, *, checkpoints: int, rounds: int) -> int:
-        """How often this failure has come by now; 0: it does not count. ``checkpoints``: completed since the driver's start.
-        ``rounds``: accepted since then."""
+        """Return how often this failure has happened; 0: it does not count. ``checkpoints``: the number completed since the
+        driver's start. ``rounds``: the number accepted since the driver's start."""
         if checkpoints != self._checkpoints or len(self._counts) >= _MOST_KEPT:
             self._checkpoints, self._counts = checkpoints, {}
         identity = _identity(failure, rounds) if self.limit > 0 else None
@@ -178,7 +178,7 @@ class SameFailures:
         return 0 < self.limit <= times
 
     def repeats(self, failure: Exception) -> bool:
-        """Whether the failure before this one was the same, so that its traceback is in the log already."""
+        """Whether the previous failure was the same, so that the log already contains its traceback."""
         before, self._last = self._last, _what_failed(failure)
         return before == self._last
 
@@ -192,7 +192,7 @@ _OUTAGE = re.compile(
     r"|toomanyrequests|serviceerror|storageerror|ratelimit|servererror|apierror|clusterdown|busy|retry",
     re.IGNORECASE,
 )
-"""In the names of exceptions: many clients of databases and services raise errors that are no OSError."""
+"""Parts of names of exceptions that mean an outage: many clients of databases and services raise errors that are no OSError."""
 _WRONG_PATHS = {
     "FileNotFoundError",
     "FileExistsError",
@@ -201,11 +201,11 @@ _WRONG_PATHS = {
     "PermissionError",
 }
 _LOST = re.compile(r"ExecutorLostFailure|FetchFailed|Lost task|lost executor|decommission", re.IGNORECASE)
-"""What Spark says when hosts or executors go: the next start may find others."""
+"""Spark's texts for lost hosts or executors: the next start may find other ones."""
 
 
 def _identity(failure: Exception, rounds: int) -> tuple[str, ...] | None:
-    """None: the failure does not count."""
+    """Return what identifies the failure; None: the failure does not count."""
     if is_outage(failure):
         return None
     if isinstance(failure, RoundError):
@@ -219,17 +219,17 @@ def _identity(failure: Exception, rounds: int) -> tuple[str, ...] | None:
 
 
 def _what_failed(failure: Exception) -> tuple[str, ...]:
-    """The same for the same failure, in any attempt."""
+    """Return a value that is the same for the same failure in any attempt."""
     kind = type(failure).__name__
     if isinstance(failure, UserCodeError):
         return kind, failure.where or "", _ADDRESS.sub("0x", failure.found or "")
-    if isinstance(failure, TidegateError):  # names rounds, checkpoints, hosts and tasks by numbers that change
+    if isinstance(failure, TidegateError):  # contains numbers of rounds, checkpoints, hosts and tasks, which change
         return kind, failure.rule, _NUMBER.sub("#", failure.found or "")
     return kind, users_line(failure) or "", _ADDRESS.sub("0x", str(failure))
 
 
 def is_outage(failure: Exception) -> bool:
-    """Whether another system did not answer, by the error or by what it was raised from."""
+    """Whether another system did not answer, judged by the error or by one of its causes."""
     every = [kinds_of(cause) for cause, _ in with_causes(failure) if not isinstance(cause, TidegateError)]
     return any(
         ("OSError" in kinds and _WRONG_PATHS.isdisjoint(kinds)) or any(map(_OUTAGE.search, kinds)) for kinds in every
@@ -239,7 +239,7 @@ def is_outage(failure: Exception) -> bool:
 def from_configuration(configuration: Mapping[str, Any], checkpointing_enabled: bool) -> RestartStrategy:
     """Make the strategy from Flink's keys with typed values (times as milliseconds).
 
-    Without ``restart-strategy.type``: exponential delay when checkpoints make a restart worth it, else none.
+    Without ``restart-strategy.type``, a job with checkpoints has exponential delay, a job without checkpoints has no restart.
     """
     name = configuration.get(PREFIX + "type") or configuration.get("restart-strategy")
     if name is None:
@@ -290,7 +290,7 @@ _OPTIONS: dict[str, tuple[Callable[..., RestartStrategy], dict[str, str]]] = {
 
 
 def _named(attempts: int) -> int:
-    """Flink's way to say "for ever" is the greatest int."""
+    """Return the configured number, or 0 for an unlimited number, which Flink writes as the greatest int."""
     return attempts if attempts < UNLIMITED else 0
 
 

@@ -19,7 +19,7 @@ from tidegate.state.stores import StoreOptions
 
 @dataclass(frozen=True)
 class JobSettings:
-    """All times in milliseconds. None: the user has set nothing, and there is no default."""
+    """The settings of one job. All times are in milliseconds. None: the user has set nothing, and there is no default."""
 
     job_id: str | None
     parallelism: int
@@ -27,26 +27,26 @@ class JobSettings:
     checkpoints: CheckpointPolicy | None
     checkpoint_dir: str | None
     in_memory: bool
-    """Checkpoints are kept in the memory of the driver's host, if they have no directory."""
+    """Checkpoints without a directory are kept in the memory of the driver's host."""
     group_access: bool
-    """Checkpoints and savepoints on local disks are for the group of their directory too."""
+    """The group of the directory may also use checkpoints and savepoints on local disks."""
     savepoint_dir: str | None
     savepoint_threads: int
     recovery_path: str | None
     claims: bool
-    """The job owns the snapshot it starts from."""
+    """The job owns the snapshot from which it starts."""
     ignore_unclaimed_state: bool
     ignored_in_flight_of: int
-    """The checkpoint whose records in flight are dropped if it is restored; below 0: none."""
+    """The checkpoint whose records in flight are discarded when it is restored; below 0: none."""
     force_unaligned: bool
     start_anew: bool
     restart_covers_start: bool
     restore_previous: bool
     signing_key_file: str | None
     accept_unsigned: bool
-    """A snapshot without a signature is restored though there is a signing key."""
+    """A snapshot without a signature is restored even if the job has a signing key."""
     allow_pickle: bool
-    """State may be pickled; without it a snapshot with pickles in it is refused."""
+    """State may be pickled. Otherwise a snapshot that contains pickles is refused."""
     required_guarantee: str | None
     lease_timeout_ms: int
     commit_attempts: int
@@ -54,7 +54,7 @@ class JobSettings:
     round_target_ms: int
     round_max_records: int | None
     poll_ms: int
-    """How often a source that cannot say when it has more is asked, at least: a record waits no longer for its round."""
+    """How often to ask a source that cannot say when it has more records. A record waits at most this long for its round."""
     local_dir: str | None
     more_local_dirs: tuple[str, ...]
     state_backend: str
@@ -104,7 +104,7 @@ class JobSettings:
             raise ConfigurationError(
                 "Unaligned checkpoints need pickles for records in flight, and pickles are not allowed",
                 found=f"execution.checkpointing.unaligned.enabled with {options.ALLOW_PICKLE.key}=false",
-                cure="use aligned checkpoints, or allow pickles",
+                cure=f"set execution.checkpointing.unaligned.enabled: false, or {options.ALLOW_PICKLE.key}: true",
             )
         maximum = get(options.MAX_PARALLELISM)
         return JobSettings(
@@ -158,7 +158,7 @@ class JobSettings:
 
 
 def _local_dirs(get: Callable[[Option], Any]) -> list[str]:
-    """Where local stores are to be; empty: wherever there is space. The files of rocksdb are not put into memory."""
+    """Return the directories for local stores; empty: any place with space. The files of RocksDB are not put into memory."""
     tmp_dirs = get(options.TMP_DIRS)
     configured: str | None = get(options.LOCAL_DIR) or (tmp_dirs[0] if tmp_dirs else None)
     if get(options.STATE_BACKEND) != "rocksdb":
@@ -167,12 +167,12 @@ def _local_dirs(get: Callable[[Option], Any]) -> list[str]:
 
 
 def _round_target(target_ms: int, policy: CheckpointPolicy | None) -> int:
-    """A checkpoint rides on a round, so rounds are not longer than the interval between two."""
+    """Return the target time of a round: at most the checkpoint interval, because a round carries each checkpoint."""
     return max(_LEAST_TARGET_MS, min(target_ms, policy.interval_ms)) if policy else target_ms
 
 
 def _poll(timeout_ms: int | None) -> int:
-    """Return the poll interval, never longer than the default: a longer timeout is for buffers, which rounds do not have."""
+    """Return the poll interval, at most the default. A longer timeout is meant for buffers, and rounds have no such buffers."""
     most: int = options.BUFFER_TIMEOUT.default
     return most if timeout_ms is None or timeout_ms < 0 else min(most, max(1, timeout_ms))
 

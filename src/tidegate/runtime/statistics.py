@@ -21,24 +21,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RoundStatistics:
-    """An accepted round."""
+    """The statistics of an accepted round."""
 
     round: int
     checkpoint_id: int | None
     started_ms: int
     seconds: float
     records_in: int
-    """Records the sources read."""
+    """Records that the sources read."""
     records_out: int
     """Records that crossed an edge."""
     commit_seconds: float
-    """How long the checkpoint lane has stored, committed and cleaned up since the previous round: in parallel to rounds."""
+    """How long the checkpoint lane has stored, committed and cleaned up since the previous round, in parallel to rounds."""
     rebuilds: int = 0
-    """Local stores that were built from all their files: subtasks that came to a host that did not know them."""
+    """Local stores that were built from all their files, because a subtask moved to a host that did not have its store."""
 
     @property
     def records_per_second(self) -> float:
-        """What the sources read, by the time of the round."""
+        """The number of records that the sources read, divided by the time of the round."""
         return self.records_in / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -62,7 +62,8 @@ def statistics_of(
 
 
 def busy_seconds(acks: list[Ack], graph: JobGraph) -> float:
-    """The round's time that grows with its records: the slowest subtask of each level. Starting workers does not count."""
+    """Return the part of the round's time that grows with its records: the sum of the slowest subtasks of all levels. The start of
+    workers does not count."""
     slowest: dict[int, float] = {}
     for ack in acks:
         level = graph.chains[ack.chain].level
@@ -71,7 +72,7 @@ def busy_seconds(acks: list[Ack], graph: JobGraph) -> float:
 
 
 def tell(listeners: list[Listener], statistics: RoundStatistics) -> None:
-    """Call the listeners. An error of a listener is logged, and is no failure of the job."""
+    """Call the listeners. An error of a listener is logged, and does not fail the job."""
     for listener in list(listeners):
         try:
             listener(statistics)
@@ -81,10 +82,9 @@ def tell(listeners: list[Listener], statistics: RoundStatistics) -> None:
 
 @dataclass(frozen=True)
 class MetricView:
-    """A metric of a function in one subtask. ``value``: what was counted, what a gauge was last, or of a distribution the sum.
+    """A metric of a function in one subtask. ``value``: the count, the last value of a gauge, or the sum of a distribution.
 
-    Counters, meters and distributions tell what accepted rounds have done, of all attempts: what a restart repeats is counted
-    again, as the records themselves are.
+    Counters, meters and distributions cover the accepted rounds of all attempts. Records that a restart repeats are counted again.
     """
 
     operator: int
@@ -94,15 +94,15 @@ class MetricView:
     kind: str
     value: float
     rate: float | None = None
-    """Of a meter: events a second, in its time span."""
+    """For a meter: events per second in its time span."""
     count: int | None = None
-    """Of a distribution, as the two below."""
+    """For a distribution, like ``least`` and ``greatest``."""
     least: float | None = None
     greatest: float | None = None
 
     @property
     def full_name(self) -> str:
-        """With the names of its groups."""
+        """The name with the names of its groups."""
         return ".".join([*(name for name, extra in self.groups if extra is None), self.name])
 
 
@@ -110,12 +110,12 @@ Key = tuple[int, int, Groups, str]
 
 
 class JobMetrics:
-    """Belongs to the job's thread. ``shown`` is replaced, never changed: any thread may read it."""
+    """The metrics of a job. They belong to the job's thread. ``shown`` is replaced, never changed, so any thread may read it."""
 
     def __init__(self) -> None:
         self.shown: Mapping[Key, MetricView] = {}
         self._events: dict[Key, tuple[int, deque[tuple[int, int]]]] = {}
-        """Of a meter: its time span, and when how many events came."""
+        """For a meter: its time span, and the times and numbers of its events."""
 
     def add(self, acks: Iterable[Ack], now_ms: int) -> bool:
         """Add an accepted round, and return whether it changed anything."""

@@ -1,48 +1,50 @@
 """Steps 7, 8 and 9, and all other calls of sinks, as work for the lanes: they run while the next rounds run.
 
 Why rounds need not wait. Round r carried the barrier of checkpoint n. The round is accepted, the checkpoint lane stores n, and
-round r+1 runs on the state that r has left, though n is not stored yet.
+round r+1 runs on the state after r, although n is not stored yet.
 
-- *A crash, now or later,* restores n-1 or n, whichever is complete. Both are consistent cuts, and nothing of r+1 is in either:
-  the content of n was fixed at its cut (``Cut``), since progress never changes. What r+1 and later rounds have written is
-  invisible, has names of its own and is swept.
-- *State files* of round r are on storage already, or wait on the host that tasks and driver share (``base/spooled_files.py``).
-  Then step 7 begins with storing the files that n refers to, and its metadata comes only after them: if one file cannot be stored,
-  n is not stored. Nobody else stores any, so none comes late. A spool that is lost is like a worker's memory that is lost.
-- *Committables* stay in the progress until they are confirmed. So n+1 holds those of n too if n is not committed at its cut, and
-  a step 7 that failed has nothing to give back: the output that n covered waits in front of all later output, and goes into n+1. It
-  is never aborted, because the metadata of n may yet appear (C5). The lane remembers what it has confirmed and does not commit it
-  twice.
-- *Order per sink.* All commits go through one lane: one thread, first in first out. A checkpoint begins step 7 when the checkpoint
-  before is committed, or was not stored. When a commit fails, nothing that waits in the lane begins.
-- *Sinks that publish with every round* promise that nothing is lost. What round r has prepared for them is in no checkpoint, so
-  it is published before n is stored: it goes into the lane first. Two rounds may wait for that; then rounds wait.
-- *At-least-once* makes all sinks such sinks, and their output must not wait for storage: what rounds have prepared is published,
-  swept and aborted in a lane of its own, which then has all committers to itself, since no checkpoint has anything to commit.
-  "Published before n is stored" is no longer the order of one lane, so the job's thread sees to it: n goes into the checkpoint
-  lane only when every round up to r is published (``_held``). If a publication fails, or is dropped, so is what is held: the
-  restored checkpoint is older than everything that did not get out, which is read again. A crash after a publication and before
-  the checkpoint that covers it publishes the same records again: duplicated, never lost. A savepoint is in a lane of its own and
-  holds what is not published yet, as it would of sinks that wait.
+- *A crash, now or later,* restores n-1 or n, whichever is complete. Both are consistent cuts, and neither contains anything of r+1.
+  The content of n was fixed at its cut (``Cut``), and progress never changes. The output of r+1 and later rounds is invisible, has
+  names of its own and is swept.
+- *State files* of round r are on storage already, or wait on the host that tasks and driver share (``base/spooled_files.py``). In
+  the second case step 7 first stores the files that n refers to, and then the metadata of n. If one file cannot be stored, n is not
+  stored. No other step stores such files, so no file arrives late. A lost spool has the same effect as a worker's lost memory.
+- *Committables* stay in the progress until they are confirmed. So n+1 also holds the committables of n if n is not committed at the
+  cut of n+1. A failed step 7 has nothing to give back: the output that n covered stays before all later output, and goes into n+1.
+  This output is never aborted, because the metadata of n may still appear (C5). The lane remembers the confirmed committables and
+  does not commit them twice.
+- *Order per sink.* All commits go through one lane: one thread, first in first out. A checkpoint begins step 7 when the previous
+  checkpoint is committed, or was not stored. When a commit fails, no waiting work of the lane begins.
+- *Sinks that publish with every round* promise that nothing is lost. The output that round r has prepared for them is in no
+  checkpoint. So it goes into the lane first, and is published before n is stored. At most two rounds wait for their publication;
+  then the next round waits.
+- *At-least-once* makes all sinks such sinks, and their output must not wait for storage. So prepared output is published, swept
+  and aborted in a lane of its own. This lane has all committers to itself, because no checkpoint has anything to commit. The order
+  of one lane no longer ensures "published before n is stored". Instead the job's thread hands n to the checkpoint lane only when
+  every round up to r is published (``_held``). If a publication fails or is dropped, the held checkpoints are dropped too. Then
+  the restored checkpoint is older than all unpublished output, whose records are read again. A crash after a publication and
+  before the checkpoint that covers it publishes the same records again: duplicated, never lost. A savepoint has another lane, and
+  holds the output that is not published yet, as it holds the output of sinks that wait.
 - *Step 9* deletes files that are neither in use nor in a kept checkpoint. A round may be running on the files of the latest
-  progress, and a later checkpoint may wait in the lane for its turn, with files that a merge has replaced since. So the job's
-  thread gives step 9 both: the files of the progress at that moment, which are those the running round reads, and those of every
-  checkpoint and savepoint under way. Files that come later have names step 9 has never heard of.
-- *What a discarded round prepared* is aborted here too, after the commits that were begun before; and no round begins until
-  that is done, since what lingers is found by listing.
-- *What tasks that were retried have left* is aborted as soon as their round is accepted, by the same listing: a worker that died
-  has an open transaction, and readers of that topic wait for as long as it may stay open. Nothing of the accepted round may go
-  with it. What waits for a checkpoint is in the progress, from this round and all before it, whatever the lane has stored or
-  confirmed by then: that is what is kept. What waits for none is published before, in this lane; if that fails, nothing that waits
-  in the lane begins. And no later round has anything yet: none begins until the listing is done.
-- *Savepoints* have a lane of their own, since copying takes as long as the state is large: checkpoints, and with them all output,
-  would wait for it. A savepoint belongs to nobody's lineage, so an attempt that has lost its lease does little harm with one. But
-  the next attempt deletes what it finds unfinished. So the lease is looked at after the publication too: a savepoint that may have
-  lost files is withdrawn, before anybody gets its address.
-- *The end of an attempt*, whatever the reason, waits until the lanes are at rest: what has begun finishes (a stored checkpoint is
-  committed, of a savepoint the files that are being copied), what has not begun is dropped. Only then the lease is given up and the
-  next attempt restores.
-- *A lost lease* shows in the lane: every step checks it (``checkpoint/lease.py``).
+  progress. A later checkpoint may wait in the lane, with files that a merge has replaced since. So the job's thread gives step 9
+  two lists: the files of the progress at that moment, which the running round reads, and the files of every checkpoint and
+  savepoint under way. Step 9 does not know the names of later files.
+- *Output of a discarded round* is aborted here too, after the commits that began before. No round begins until the abort is done,
+  because a listing finds the remaining output.
+- *Output of retried tasks* is aborted by the same listing, as soon as their round is accepted. A worker that died has an open
+  transaction, and readers of its topic wait as long as the transaction may stay open. The listing must keep all output of the
+  accepted round. Output that waits for a checkpoint is in the progress, from this round and all rounds before it, whatever the
+  lane has stored or confirmed by then: this output is kept. Output that waits for no checkpoint is published earlier in this lane.
+  If that publication fails, no waiting work of the lane begins. No later round has output yet: no round begins until the listing
+  is done.
+- *Savepoints* have a lane of their own, because the time for copying grows with the state. Checkpoints, and with them all output,
+  would wait for the copy. A savepoint belongs to no lineage, so an attempt without a lease does little harm with a savepoint. But
+  the next attempt deletes unfinished savepoints. So the lease is also checked after the publication: a savepoint that may have
+  lost files is withdrawn before its address is given to anyone.
+- *The end of an attempt*, whatever the reason, waits until the lanes are at rest. Work that has begun finishes: a stored
+  checkpoint is committed, and files of a savepoint that are being copied are copied. Work that has not begun is dropped. Only then
+  the lease is released and the next attempt restores.
+- *A lost lease* is detected in the lane, because every step checks it (``checkpoint/lease.py``).
 """
 
 from __future__ import annotations
@@ -119,17 +121,17 @@ class Recorded:
 
 
 class Steps:
-    """For every job. The job's thread submits and counts; the work itself runs in the lanes. ``threads``: so many files of a
-    savepoint are copied at a time."""
+    """The steps of every job. The job's thread submits and counts; the work itself runs in the lanes. ``threads``: how many files
+    of a savepoint are copied at a time."""
 
     def __init__(self, lanes: Lanes, committers: SinkCommitters, lease: Lease, clock: Clock, threads: int) -> None:
         self._committers, self._lease, self._threads = committers, lease, threads
-        gate = Gate()  # one for both lanes: after a failed publication no step 7 begins, and the other way round
+        gate = Gate()  # one gate for both lanes: after a failed publication no step 7 begins, and vice versa
         self.checkpoints = Lane(lanes, LaneName.CHECKPOINTS, clock, gate)
         self.savepoints = Lane(lanes, LaneName.SAVEPOINTS, clock)
         self.outputs = Lane(lanes, LaneName.PUBLICATIONS, clock, gate) if committers.at_once else self.checkpoints
         self._held: deque[tuple[int, Checkpoint]] = deque()
-        """Checkpoints that wait for publications, each with how many of them were submitted before it was cut."""
+        """Checkpoints that wait for publications, each with the number of publications submitted before its cut."""
         self._unpublished: deque[Committables] = deque()
         self._submitted = self._discards = 0
         """The number of publications so far; the number of outstanding discards and sweeps."""
@@ -138,7 +140,7 @@ class Steps:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is being stored, committed or aborted, and nothing waits for that."""
+        """Whether nothing is being stored, committed or aborted, and no such work waits."""
         return self.checkpoints.at_rest and self.outputs.at_rest and not self._held
 
     @property
@@ -147,7 +149,7 @@ class Steps:
         return self._discards > 0 or len(self._unpublished) >= _MOST_PUBLICATIONS
 
     def take_seconds(self) -> float:
-        """How long the lanes of checkpoints and publications have worked since this was asked last."""
+        """Return how long the lanes of checkpoints and publications have worked since the last call."""
         lanes = {self.checkpoints.name: self.checkpoints, self.outputs.name: self.outputs}.values()
         seconds = sum(lane.seconds for lane in lanes)
         for lane in lanes:
@@ -155,25 +157,26 @@ class Steps:
         return seconds
 
     def with_unpublished(self, progress: Progress) -> Progress:
-        """For a savepoint: with the output that would be lost if the job ended now and somebody continued from there."""
+        """Return the progress for a savepoint, with the output that is not published yet. A job that continues from the savepoint
+        would otherwise lose this output."""
         for committables in self._unpublished if self.outputs is not self.checkpoints else ():
             progress = progress.with_pending(committables)
         return progress
 
     def publish(self, committables: Committables) -> None:
-        """Commit what waits for no checkpoint. Ends as ``Published``."""
+        """Commit the output that waits for no checkpoint. Ends as ``Published``."""
         self.outputs.submit(self._publish(committables), may_drop=True)
         self._submitted += 1
         self._unpublished.append(committables)
 
     def discard(self, prepared: Committables, kept: Committables, states: Mapping[int, list[Any]]) -> None:
-        """Abort what a round that did not count has prepared, and what is neither kept nor a writer's. Ends as ``Discarded``."""
+        """Abort the prepared output of a discarded round, and all output that is neither kept nor a writer's. Ends as
+        ``Discarded``."""
         self.outputs.submit(functools.partial(self._discard, prepared, kept, states))
         self._discards += 1
 
     def sweep(self, kept: Committables, states: Mapping[int, list[Any]]) -> None:
-        """After an accepted round whose tasks were tried more than once: abort what is neither kept nor a writer's. Ends as
-        ``Swept``."""
+        """Abort all output that is neither kept nor a writer's, after an accepted round with retried tasks. Ends as ``Swept``."""
         self.outputs.submit(functools.partial(self._sweep, kept, states), may_drop=True)
         self._discards += 1
 
@@ -204,10 +207,10 @@ class Steps:
         self._held.clear()
 
     def _let_go(self) -> None:
-        """Without checkpoints nothing is held."""
+        """Do nothing: without checkpoints nothing is held."""
 
     def validate(self) -> None:
-        """The counters agree with each other."""
+        """Check that the counters agree with each other."""
         assert 0 <= self._discards <= self.outputs.outstanding, f"{self._discards} discards"
         assert len(self._unpublished) <= self._submitted
         assert all(lane.outstanding >= 0 for lane in (self.checkpoints, self.savepoints, self.outputs))
@@ -221,7 +224,7 @@ class Steps:
 
     def _discard(self, prepared: Committables, kept: Committables, states: Mapping[int, list[Any]]) -> Discarded:
         self._committers.abort(prepared)
-        # What tasks that were retried have left, and what writers had open, is found by listing.
+        # The listing finds the output of retried tasks, and the open output of writers.
         self._committers.abort_lingering(kept, states)
         return Discarded()
 
@@ -241,7 +244,7 @@ class Steps:
             self._lease.check()
             savepoint.publish()
             self._lease.check()
-        except Exception as error:  # whatever it is, who has asked gets it as the answer, and the job continues
+        except Exception as error:  # any error is the answer to the request, and the job continues
             savepoint.discard()
             return Reached(checkpoint, Failed(CheckpointFailureReason.SAVEPOINT_FAILED, str(error), error))
         return Reached(checkpoint, Stored(cut))
@@ -262,7 +265,7 @@ class Steps:
         return Reached(checkpoint, Committed(cut))
 
     def _copied(self, checkpoint: Checkpoint, savepoint: NewSavepoint) -> Generator[Event, None, Failed | None]:
-        """Copy the files of the savepoint a job ends with."""
+        """Copy the files of the savepoint with which a job ends."""
         try:
             for copied in savepoint.copy(self._threads):
                 yield SavepointCopied(checkpoint, copied)
@@ -272,7 +275,7 @@ class Steps:
 
 
 class CheckpointSteps(Steps):
-    """For a job that takes checkpoints. ``concurrency``: so many may be under way."""
+    """The steps of a job that takes checkpoints. ``concurrency``: how many checkpoints may be under way."""
 
     def __init__(
         self,
@@ -287,17 +290,18 @@ class CheckpointSteps(Steps):
     ) -> None:
         super().__init__(lanes, committers, lease, clock, threads)
         self.completed, self._history, self._concurrency = completed, history, concurrency
-        self._confirmed: Counter[int] = Counter()  # the lane's
+        self._confirmed: Counter[int] = Counter()  # used in the lane only
 
     # -- the job's thread ------------------------------------------------------------------------------------------------
 
     def store(self, checkpoint: Checkpoint) -> None:
-        """Steps 7 and 8. Ends as ``Reached`` ``Committed`` or ``Failed``; posts ``Stored`` in between."""
+        """Carry out steps 7 and 8. Ends as ``Reached`` ``Committed`` or ``Failed``; posts ``Stored`` in between."""
         self._held.append((self._submitted, checkpoint))
         self._let_go()
 
     def _let_go(self) -> None:
-        """Submit the checkpoints whose rounds are all published, in order. In one lane they are by the time the lane gets there."""
+        """Submit the checkpoints whose rounds are all published, in order. With one lane nothing is held: the lane publishes these
+        rounds before it begins the checkpoint."""
         one_lane = self.outputs is self.checkpoints
         while self._held and (one_lane or self._held[0][0] <= self._submitted - len(self._unpublished)):
             checkpoint = self._held.popleft()[1]
@@ -305,11 +309,11 @@ class CheckpointSteps(Steps):
             self.checkpoints.submit(self._store(checkpoint, checkpoint.stage), may_drop=True)
 
     def clean_up(self, checkpoint: Checkpoint, in_use: Collection[str], released: Collection[str]) -> None:
-        """Step 9. Ends as ``Reached`` ``Subsumed``."""
+        """Carry out step 9. Ends as ``Reached`` ``Subsumed``."""
         self.checkpoints.submit(self._clean_up(checkpoint, in_use, released))
 
     def record(self) -> None:
-        """Write the history, where no step 9 does. Ends as ``Recorded``."""
+        """Write the history if no step 9 writes it. Ends as ``Recorded``."""
         self.checkpoints.submit(self._record)
 
     # -- the lane --------------------------------------------------------------------------------------------------------
@@ -328,7 +332,7 @@ class CheckpointSteps(Steps):
         if savepoint is not None:  # runtime/savepoints.py says why in this order
             faults.point("C10.decided", checkpoint_id=checkpoint.checkpoint_id)
             savepoint.publish()
-        # Step 8 only after step 7: from here on a restore would commit the same again, so a crash in between loses nothing.
+        # Step 8 comes only after step 7. From here on a restore commits the same output again, so a crash in between loses nothing.
         waiting = cut.unconfirmed(self._confirmed)
         yield from self._committers.commit_by_sink(waiting, checked=True)
         for sink, items in waiting.items():
@@ -350,20 +354,20 @@ class CheckpointSteps(Steps):
         return Recorded()
 
     def write_history(self) -> None:
-        """Store what is remembered; ``FencedError`` if the history is a newer attempt's by now."""
+        """Store the entries that are not stored yet. Raise ``FencedError`` if the history belongs to a newer attempt by now."""
         if self._history.unstored:
             self.stop_if_fenced()
             self._history.store()
 
     def stop_if_fenced(self) -> None:
-        """Raise if a newer attempt exists: its clean-up may have caused the failure, and continuing is pointless."""
+        """Raise if a newer attempt exists. Its clean-up may have caused the failure, and this attempt cannot continue."""
         with contextlib.suppress(StorageError):
             self._lease.check()
 
     def _take_ahead(self) -> None:
-        """Take the ids of the next steps 1, as many as may come before this is done again, if storage is slow. A failure is
+        """Reserve the ids for the next steps 1, as many as may be needed before the next call, if storage is slow. A failure is
         reported when an id is needed."""
         try:
             self._lease.take_ahead(self._concurrency)
         except StorageError as error:
-            log.warning("no id taken ahead: %s", error)
+            log.warning("no checkpoint id reserved, the next checkpoint retries: %s", error)
