@@ -105,7 +105,8 @@ class Claimed:
     heartbeat: Heartbeat
 
     def fenced(self) -> FencedError | None:
-        """Return the error that ends this attempt if a newer attempt has taken over. Return None if storage fails."""
+        """Return the error that ends this attempt if a newer attempt has taken over. Return None
+        otherwise, also if storage fails."""
         try:
             self.lease.check()
         except FencedError as error:

@@ -148,7 +148,7 @@ class SameFailures:
     """Count failures that repeat after a restart: the same error at the same place, and no checkpoint completed in between.
 
     Two kinds count: a failure of user code, and an error of Spark or its workers while no round has ever succeeded. An outage of
-    another system does not count, nor an error that an outage may have caused. The restart strategy has to survive outages.
+    another system does not count, nor an error that hides an outage. The restart strategy has to survive outages.
     """
 
     def __init__(self, limit: int) -> None:
