@@ -8,7 +8,6 @@ import java.util.Locale;
 import java.util.Map;
 import org.apache.flink.api.common.JobExecutionResult;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
-import org.apache.flink.api.common.serialization.SimpleStringEncoder;
 import org.apache.flink.api.common.serialization.SimpleStringSchema;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.configuration.Configuration;
@@ -142,7 +141,7 @@ public final class Nexmark {
             lines.sinkTo(kafkaSink());
         } else {
             lines.sinkTo(
-                    FileSink.forRowFormat(output(), new SimpleStringEncoder<String>())
+                    FileSink.forRowFormat(output(), new Lines())
                             .withBucketAssigner(new BasePathBucketAssigner<>())
                             .build());
         }

@@ -1,6 +1,5 @@
 import java.io.IOException;
 import java.io.OutputStream;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.time.Instant;
@@ -165,10 +164,11 @@ final class Stateless {
     }
 
     private static final class LineOnly implements Encoder<Tuple2<Long, String>> {
+        private final Lines lines = new Lines();
+
         @Override
         public void encode(Tuple2<Long, String> timedLine, OutputStream stream) throws IOException {
-            stream.write(timedLine.f1.getBytes(StandardCharsets.UTF_8));
-            stream.write('\n');
+            lines.encode(timedLine.f1, stream);
         }
     }
 
