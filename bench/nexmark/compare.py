@@ -33,7 +33,7 @@ def lines_of(query: str, directory: Path) -> Iterator[str]:
 
 
 def _value(text: str) -> Any:
-    digits = text[1:] if text.startswith("-") else text
+    digits = text.removeprefix("-")
     if digits[:1].isdigit():
         try:
             return int(text)

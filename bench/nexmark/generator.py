@@ -3,8 +3,8 @@
 Event ``n`` is a function of the seed and ``n`` alone: any slice of numbers gives the same bytes as a part of any larger slice. The
 proportions, identifiers and hot auctions, bidders and sellers follow the public Nexmark definition; all code is our own.
 
-How: ``lcm(50, step)`` consecutive numbers have a fixed order of persons, auctions and bids, so a batch is an array of such periods. Every field
-has a fixed place and its largest width, unused bytes are zero, and the zero bytes are removed at the end. The texts come from tables.
+How: ``lcm(50, step)`` consecutive numbers have a fixed order of persons, auctions and bids, so a batch is an array of such periods. Every
+field has a fixed place and its largest width. Unused bytes are zero and are removed at the end. The texts come from tables.
 """
 
 from __future__ import annotations
@@ -41,10 +41,21 @@ AUCTION_MS = 2 * (IN_FLIGHT_AUCTIONS * PERIOD // AUCTIONS) // EVENTS_A_MS
 """The longest time from the start of an auction to its end, so that about ``IN_FLIGHT_AUCTIONS`` are open."""
 BATCH = 20_000
 """Events that are made together. Their buffer of 7 MB gave the best speed of 2,000 to 100,000 events."""
-FIRST_NAMES = "Peter Paul Luke John Saul Vicky Kate Julie Sarah Deiter Walter".split()
-LAST_NAMES = "Shultz Abrams Spencer White Bartels Walton Smith Jones Noris".split()
-CITIES = ["Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent", "Cheyenne"]
-STATES = "AZ CA ID OR WA WY".split()
+FIRST_NAMES = ["Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate", "Julie", "Sarah", "Deiter", "Walter"]
+LAST_NAMES = ["Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris"]
+CITIES = [
+    "Phoenix",
+    "Los Angeles",
+    "San Francisco",
+    "Boise",
+    "Portland",
+    "Bend",
+    "Redmond",
+    "Seattle",
+    "Kent",
+    "Cheyenne",
+]
+STATES = ["AZ", "CA", "ID", "OR", "WA", "WY"]
 
 Array = Any
 _U = np.uint64

@@ -1,7 +1,6 @@
-"""A plain Python model of each Nexmark query: events in the order of their numbers in, lines out. No engine, no state, no watermark.
+"""A plain Python model of each Nexmark query: events in the order of their numbers in, lines out. No engine, no watermark.
 
-``line`` is the text of a result as the programs write it. An update query's model gives one of the possible orders; ``compare.py``
-compares only what no order changes.
+The model of an update query gives one of the possible orders; ``compare.py`` compares only what no order changes.
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ def drawn(results: dict[str, dict[str, dict[str, Any]]], labels: dict[str, str])
             speed = _speed(of.get(engine))
             length = speed / largest * (WIDTH - LEFT - 90)
             if speed:
-                body.append(f'<rect x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR - 1}" fill="{COLORS[engine]}"/>')
+                body.append(
+                    f'<rect x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR - 1}" fill="{COLORS[engine]}"/>'
+                )
                 body.append(f'<text x="{LEFT + length + 4:.1f}" y="{y + BAR - 1}" font-size="9">{speed:,}</text>')
             y += BAR
         y += GAP

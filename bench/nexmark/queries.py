@@ -248,8 +248,8 @@ def q3(lines, options):
 class WinningBid(KeyedCoProcessFunction):
     """The best bid of an auction, when the auction expires.
 
-    Auction: id, item, seller, category, dateTime, expires. Bid: auction, price, bidder, dateTime. A bid that arrives before its auction
-    waits. When the watermark has passed a waiting bid, its auction is later than the bid or has expired."""
+    Auction: id, item, seller, category, dateTime, expires. Bid: auction, price, bidder, dateTime. A bid that arrives before its
+    auction waits. When the watermark has passed a waiting bid, its auction is later than the bid or has expired."""
 
     def open(self, runtime_context):
         self.auction = runtime_context.get_state(ValueStateDescriptor("auction", AUCTION_TYPE))
@@ -372,9 +372,7 @@ def q20(lines, options):
         output_type=Types.TUPLE([LONG, TEXT, LONG, LONG]),
     )
     keyed = (
-        bid_tuples(events)
-        .key_by(lambda b: b[0], key_type=LONG)
-        .connect(auctions.key_by(lambda a: a[0], key_type=LONG))
+        bid_tuples(events).key_by(lambda b: b[0], key_type=LONG).connect(auctions.key_by(lambda a: a[0], key_type=LONG))
     )
     return keyed.process(BidsOfItems(), output_type=TEXT)
 

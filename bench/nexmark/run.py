@@ -2,10 +2,11 @@
 
 ``python bench/nexmark/run.py [--query q5 ...] [--engines tidegate flink-java ...] [--events SMALL LARGE] [--repeat N]``
 
-Each run is a process of its own on two cores. First every engine runs a small input and must write what the model says. Then the engines take
-turns at two sizes and must write the same. An engine that writes anything else has no figures. *events/s* is the difference of the
-sizes by the difference of the times of ``execute``, so what happens once drops out. *CPU* is the processor time of all processes of the
-engine, also as a difference. Writes ``bench/results/nexmark.json``, ``docs/nexmark.svg`` and a table; other queries and variants in the file are kept.
+Each run is a process of its own on two cores. First every engine runs a small input and must write what the model says. Then the
+engines take turns at two sizes and must write the same. An engine that writes anything else has no figures. *events/s* is the difference
+of the sizes by the difference of the times of ``execute``, so what happens once drops out. *CPU* is the processor time of all processes
+of the engine, also as a difference. Writes ``bench/results/nexmark.json``, ``docs/nexmark.svg`` and a table. Other queries and
+variants in the file are kept.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 BENCH, REPO = HERE.parent, HERE.parent.parent
-sys.path[:0] = [str(HERE), str(BENCH)]
+sys.path.append(str(BENCH))  # after this directory, which has a compare.py too
 
-import compare
-import cpu_time
-import generate
-import model
-import plot
-import report
-from engines import JAVA_OPENS, RunFailed, pyflink_venv
+import compare  # noqa: E402
+import cpu_time  # noqa: E402
+import generate  # noqa: E402
+import model  # noqa: E402
+import plot  # noqa: E402
+import report  # noqa: E402
+from engines import JAVA_OPENS, RunFailed, pyflink_venv  # noqa: E402
 
 PARALLELISM = 2
 SEED = 1
@@ -201,7 +202,9 @@ class Bench:
         figures = run(engine, query, place, self.args.backend, self.args.set)
         if self.servers:
             place.output.mkdir()
-            (place.output / "lines").write_text("".join(f"{line}\n" for line in read_topic(self.servers, place.topic_out)))
+            (place.output / "lines").write_text(
+                "".join(f"{line}\n" for line in read_topic(self.servers, place.topic_out))
+            )
         shutil.rmtree(place.checkpoints, ignore_errors=True)
         return {"events": events, **figures, "load": round(os.getloadavg()[0], 2)}, place.output
 
@@ -235,7 +238,9 @@ class Bench:
             for scale, engine in itertools.product((0, 1), order):
                 if "runs" in results[engine] and "failed" not in results[engine]:
                     events = int(self.args.events[scale] * SCALE.get(engine, 1))
-                    _try(results[engine], lambda e=engine, n=events: self._measured(results[e], references, e, query, n))
+                    _try(
+                        results[engine], lambda e=engine, n=events: self._measured(results[e], references, e, query, n)
+                    )
         for output in references.values():
             shutil.rmtree(output.parent, ignore_errors=True)
         for engine, result in results.items():
@@ -301,9 +306,13 @@ def read_topic(servers: str, topic: str) -> list[str]:
 
     consumer = Consumer(
         {
-            "bootstrap.servers": servers, "group.id": topic, "isolation.level": "read_committed", "enable.auto.commit": False,
-            "enable.partition.eof": True, "log_level": 0,
-        }  # fmt: skip
+            "bootstrap.servers": servers,
+            "group.id": topic,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
     )
     consumer.assign([TopicPartition(topic, part, OFFSET_BEGINNING) for part in range(PARALLELISM)])
     found, ended = [], set()
@@ -376,7 +385,9 @@ def main() -> int:
     parser.add_argument("--kafka", action="store_true", help="from and to topics of a broker that is started")
     parser.add_argument("--no-check", action="store_true", help="do not run the small input against the model")
     parser.add_argument("--check-only", action="store_true", help="run only the small input against the model")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of all engines but PySpark")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of all engines but PySpark"
+    )
     parser.add_argument("--data", default=str(Path(tempfile.gettempdir()) / "tidegate-nexmark"), help="generated input")
     args = parser.parse_args()
     if args.check_only:

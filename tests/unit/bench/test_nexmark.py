@@ -56,7 +56,17 @@ def test_bytes_of_a_seed_never_change(lines: list[bytes]) -> None:
 
 @pytest.mark.parametrize(
     ("start", "end", "step"),
-    [(0, 1, 1), (7, 8, 1), (49, 151, 1), (0, 10_000, 2), (1, 10_000, 2), (3, 9_999, 4), (5, 777, 3), (50, 50, 1), (123, 124, 7)],
+    [
+        (0, 1, 1),
+        (7, 8, 1),
+        (49, 151, 1),
+        (0, 10_000, 2),
+        (1, 10_000, 2),
+        (3, 9_999, 4),
+        (5, 777, 3),
+        (50, 50, 1),
+        (123, 124, 7),
+    ],
 )
 def test_slice_is_a_part_of_the_whole(nexmark: Any, lines: list[bytes], start: int, end: int, step: int) -> None:
     made = b"".join(nexmark.generator.Generator(1).lines(start, end, step))
@@ -95,7 +105,9 @@ def test_ids_and_times_follow_the_event_number(nexmark: Any, events: list[dict[s
     assert persons == list(range(1000, 1200))
     assert auctions == list(range(1000, 1600))
     names = ("person", "auction", "bid")
-    assert [event[names[event["event_type"]]]["dateTime"] for event in events] == [base + n // 10 for n in range(10_000)]
+    assert [event[names[event["event_type"]]]["dateTime"] for event in events] == [
+        base + n // 10 for n in range(10_000)
+    ]
 
 
 def test_half_of_the_bids_are_on_hot_auctions_and_three_quarters_by_hot_bidders(events: list[dict[str, Any]]) -> None:
@@ -144,7 +156,7 @@ def test_source_reads_the_same_lines_over_several_plans_and_a_restore(nexmark: A
         plan = enumerator.plan(150, 0)
         for interval in plan.intervals:
             batches = source.create_reader(interval.subtask).read(interval)
-            found[interval.split] += [line for batch in batches for line in batch.rows]
+            found[interval.split] += [line for batch in batches for line in batch.rows()]
         finished = plan.finished
         enumerator = source.create_enumerator(1, enumerator.snapshot())
     assert found == {str(part): [line.decode() for line in lines[part:1_001:2]] for part in (0, 1)}
@@ -153,13 +165,30 @@ def test_source_reads_the_same_lines_over_several_plans_and_a_restore(nexmark: A
 # ---- models
 
 
-def bid(auction: int, bidder: int, price: int, time: int, channel: str = "Apple", url: str = "https://h/a/b/c/i") -> dict[str, Any]:
-    values = {"auction": auction, "bidder": bidder, "price": price, "channel": channel, "url": url, "dateTime": time, "extra": "cxc"}
+def bid(
+    auction: int, bidder: int, price: int, time: int, channel: str = "Apple", url: str = "https://h/a/b/c/i"
+) -> dict[str, Any]:
+    values = {
+        "auction": auction,
+        "bidder": bidder,
+        "price": price,
+        "channel": channel,
+        "url": url,
+        "dateTime": time,
+        "extra": "cxc",
+    }
     return {"event_type": 2, "bid": values}
 
 
 def auction(number: int, time: int, expires: int, seller: int = 7, category: int = 10) -> dict[str, Any]:
-    values = {"id": number, "itemName": "pen", "dateTime": time, "expires": expires, "seller": seller, "category": category}
+    values = {
+        "id": number,
+        "itemName": "pen",
+        "dateTime": time,
+        "expires": expires,
+        "seller": seller,
+        "category": category,
+    }
     return {"event_type": 1, "auction": values}
 
 
