@@ -3,8 +3,8 @@
 Event ``n`` is a function of the seed and ``n`` alone: any slice of numbers gives the same bytes as a part of any larger slice. The
 proportions, identifiers and hot auctions, bidders and sellers follow the public Nexmark definition; all code is our own.
 
-How: ``lcm(50, step)`` consecutive numbers have a fixed order of persons, auctions and bids, so a batch is an array of such periods. Every
-field has a fixed place and its largest width. Unused bytes are zero and are removed at the end. The texts come from tables.
+How: ``lcm(50, step)`` consecutive numbers have a fixed order of persons, auctions and bids, so a batch is an array of such periods.
+Every field has a fixed place and its largest width. Unused bytes are zero and are removed at the end. The texts come from tables.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 ``python bench/nexmark/run.py [--query q5 ...] [--engines tidegate flink-java ...] [--events SMALL LARGE] [--repeat N]``
 
 Each run is a process of its own on two cores. First every engine runs a small input and must write what the model says. Then the
-engines take turns at two sizes and must write the same. An engine that writes anything else has no figures. *events/s* is the difference
-of the sizes by the difference of the times of ``execute``, so what happens once drops out. *CPU* is the processor time of all processes
-of the engine, also as a difference. Writes ``bench/results/nexmark.json``, ``docs/nexmark.svg`` and a table. Other queries and
-variants in the file are kept.
+engines take turns at two sizes and must write the same. An engine that writes anything else has no figures. *events/s* is the
+difference of the sizes by the difference of the times of ``execute``, so what happens once drops out. *CPU* is the processor time
+of all processes of the engine, also as a difference. Writes ``bench/results/nexmark.json``, ``docs/nexmark.svg`` and a table.
+Other queries and variants in the file are kept.
 """
 
 from __future__ import annotations

@@ -150,7 +150,8 @@ def test_files_have_every_event_once_in_its_part(nexmark: Any, lines: list[bytes
 
 def test_source_reads_the_same_lines_over_several_plans_and_a_restore(nexmark: Any, lines: list[bytes]) -> None:
     source = nexmark.source.NexmarkSource(1_001, parts=2)
-    enumerator, found = source.create_enumerator(2, None), {"0": [], "1": []}
+    enumerator = source.create_enumerator(2, None)
+    found: dict[str, list[str]] = {"0": [], "1": []}
     finished = False
     while not finished:
         plan = enumerator.plan(150, 0)
