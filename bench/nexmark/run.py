@@ -56,6 +56,8 @@ LABELS = {
 }
 SCALE = {"pyflink-thread": 0.1}
 """Of the sizes: slow engines have less to do."""
+LEAST_DIFFERENCE, LEAST_SPREADS = 0.5, 2.0
+"""The difference of the two sizes is at least so much of the small run, and so many times the spread of runs of one size."""
 LEFT_OUT = {
     "pyflink-thread": {"q10": "PyFlink has no bucket assigner in Python"},
     "pyspark": dict.fromkeys(("q4", "q9", "q12", "q15", "q16", "q17", "q19"), "see peers/pyspark_queries.py"),
@@ -276,14 +278,24 @@ def _try(result: dict[str, Any], action: Any) -> None:
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the figures of an engine: medians of each size, and the difference of the two sizes."""
+    """Return the figures of an engine: medians of each size, and the difference of the two sizes.
+
+    A difference that is small beside the small run, or beside how far runs of one size are apart, is mostly noise of the start.
+    Then there are no figures, but a reason in ``unresolved``."""
     sizes = sorted({figures["events"] for figures in runs})
     if len(sizes) < 2:
         return {}
-    (small, large), of = sizes, {}
+    small, large = sizes
+    of: dict[str, float] = {}
     for name in ("seconds", "cpu_seconds"):
-        medians = [statistics.median(r[name] for r in runs if r["events"] == size) for size in sizes]
-        of[name] = max(medians[1] - medians[0], 1e-9) / (large - small)
+        found = [[r[name] for r in runs if r["events"] == size] for size in sizes]
+        medians = [statistics.median(values) for values in found]
+        spread = max(max(values) - min(values) for values in found)
+        difference = medians[1] - medians[0]
+        if difference < LEAST_DIFFERENCE * medians[0] or difference < LEAST_SPREADS * spread:
+            reason = f"{name}: {medians[0]:.1f} and {medians[1]:.1f}, runs of one size up to {spread:.1f} apart; larger --events"
+            return {"unresolved": reason, "peak_mb": max(r["peak_mb"] for r in runs)}
+        of[name] = difference / (large - small)
     return {
         "events_per_second": round(1 / of["seconds"]),
         "cpu_us_per_event": round(of["cpu_seconds"] * 1e6, 3),
@@ -359,7 +371,7 @@ def cell(result: dict[str, Any] | None) -> str:
         return ""
     if "events_per_second" in result and "failed" not in result:
         return f"{result['events_per_second']:,} ({result['cpu_us_per_event']:.1f}; {result['peak_mb']:,})"
-    return "-" if "left_out" in result else "failed" if "failed" in result else ""
+    return next((name.replace("left_out", "-") for name in ("left_out", "failed", "unresolved") if name in result), "")
 
 
 def ratios_of(of_engine: dict[str, dict[str, Any]]) -> tuple[float, float] | None:

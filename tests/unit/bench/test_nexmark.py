@@ -17,13 +17,13 @@ NEXMARK = Path(__file__).resolve().parents[3] / "bench" / "nexmark"
 @pytest.fixture(scope="module")
 def nexmark() -> Any:
     """The modules of bench/nexmark. Their names are short, so they are forgotten afterwards."""
-    names = ("generator", "generate", "model", "compare", "source")
+    names = ("generator", "generate", "model", "compare", "source", "plot", "run", "report", "engines", "cpu_time")
     former = {name: sys.modules.pop(name, None) for name in names}
     sys.path.insert(0, str(NEXMARK))
     try:
         yield type("Modules", (), {name: __import__(name) for name in names})
     finally:
-        sys.path.remove(str(NEXMARK))
+        sys.path[:] = [path for path in sys.path if path not in (str(NEXMARK), str(NEXMARK.parent))]
         for name, module in former.items():
             sys.modules.pop(name, None)
             if module is not None:
@@ -289,6 +289,27 @@ def test_hidden_files_are_not_read(nexmark: Any, tmp_path: Path) -> None:
     (tmp_path / "a" / ".part-1.inprogress").write_text("3\n")
     assert list(nexmark.compare.lines_of("q0", tmp_path)) == ["1", "2"]
     assert list(nexmark.compare.lines_of("q10", tmp_path)) == ["a,1", "a,2"]
+
+
+# ---- figures
+
+
+def runs(small: list[float], large: list[float]) -> list[dict[str, Any]]:
+    sizes = [(1_000_000, seconds) for seconds in small] + [(3_000_000, seconds) for seconds in large]
+    return [{"events": events, "seconds": s, "cpu_seconds": 2 * s, "peak_mb": 9} for events, s in sizes]
+
+
+def test_figures_are_differences_of_the_medians(nexmark: Any) -> None:
+    found = nexmark.run.summary(runs([10, 11, 12], [30, 31, 32]))
+    assert found == {"events_per_second": 100_000, "cpu_us_per_event": 20.0, "peak_mb": 9}
+
+
+@pytest.mark.parametrize(("small", "large"), [([25.3], [27.7]), ([10, 25], [30, 45]), ([10, 10], [9, 9])])
+def test_difference_lost_in_noise_gives_no_figure(nexmark: Any, small: list[float], large: list[float]) -> None:
+    found = nexmark.run.summary(runs(small, large))
+    assert "unresolved" in found
+    assert "events_per_second" not in found
+    assert nexmark.run.cell(found) == "unresolved"
 
 
 DIGEST = "eb00b91b80650429dacf33e36ecbd9f3eac87afad38e8c3324955259225c066a"
