@@ -48,10 +48,6 @@ except ImportError:  # PyFlink has no co-group
 
 PERSON, AUCTION, BID = 0, 1, 2
 KINDS = ("person", "auction", "bid")
-LONG, TEXT = Types.LONG(), Types.STRING()
-PAIR = Types.TUPLE([LONG, LONG])
-THREE = Types.TUPLE([LONG, LONG, LONG])
-FOUR = Types.TUPLE([LONG, LONG, LONG, LONG])
 DAY_MS = 86_400_000
 WINDOW_MS = 10_000
 CATEGORY = 10
@@ -72,6 +68,11 @@ class EventTime(TimestampAssigner):
 class TimeOfBid(TimestampAssigner):
     def extract_timestamp(self, value, record_timestamp):
         return value["dateTime"]
+
+
+def types(letters):
+    """Return a new type of a tuple: ``l`` is a whole number, ``s`` a text. PyFlink cannot pickle a type that it has used."""
+    return Types.TUPLE([Types.LONG() if letter == "l" else Types.STRING() for letter in letters])
 
 
 def times(assigner):
@@ -127,19 +128,20 @@ class CountLine(ProcessWindowFunction):
 
 def q0(lines, options):
     return bids_of(lines).map(
-        lambda b: f"{b['auction']},{b['bidder']},{b['price']},{b['dateTime']},{b['extra']}", output_type=TEXT
+        lambda b: f"{b['auction']},{b['bidder']},{b['price']},{b['dateTime']},{b['extra']}", output_type=Types.STRING()
     )
 
 
 def q1(lines, options):
     return bids_of(lines).map(
-        lambda b: f"{b['auction']},{b['bidder']},{b['price'] * 0.908},{b['dateTime']},{b['extra']}", output_type=TEXT
+        lambda b: f"{b['auction']},{b['bidder']},{b['price'] * 0.908},{b['dateTime']},{b['extra']}",
+        output_type=Types.STRING(),
     )
 
 
 def q2(lines, options):
     wanted = bids_of(lines).filter(lambda b: b["auction"] % 123 == 0)
-    return wanted.map(lambda b: f"{b['auction']},{b['price']}", output_type=TEXT)
+    return wanted.map(lambda b: f"{b['auction']},{b['price']}", output_type=Types.STRING())
 
 
 class MinuteOfBid:
@@ -163,7 +165,7 @@ class WithSideInput(MapFunction):
 
 
 def q13(lines, options):
-    return bids_of(lines).map(WithSideInput(options.side or f"{options.input}/side.csv"), output_type=TEXT)
+    return bids_of(lines).map(WithSideInput(options.side or f"{options.input}/side.csv"), output_type=Types.STRING())
 
 
 def q14_line(bid):
@@ -176,7 +178,7 @@ def q14_line(bid):
 
 def q14(lines, options):
     wanted = bids_of(lines).filter(lambda b: 1_000_000 < 0.908 * b["price"] < 50_000_000)
-    return wanted.map(q14_line, output_type=TEXT)
+    return wanted.map(q14_line, output_type=Types.STRING())
 
 
 CHANNEL_IDS = {"apple": "0", "google": "1", "facebook": "2", "baidu": "3"}
@@ -195,7 +197,7 @@ def q21_lines(bid):
 
 
 def q21(lines, options):
-    return bids_of(lines).flat_map(q21_lines, output_type=TEXT)
+    return bids_of(lines).flat_map(q21_lines, output_type=Types.STRING())
 
 
 def q22_line(bid):
@@ -204,7 +206,7 @@ def q22_line(bid):
 
 
 def q22(lines, options):
-    return bids_of(lines).map(q22_line, output_type=TEXT)
+    return bids_of(lines).map(q22_line, output_type=Types.STRING())
 
 
 # ---- joins
@@ -214,8 +216,8 @@ class LocalItems(KeyedCoProcessFunction):
     """A person, and the auctions that arrive before the person."""
 
     def open(self, runtime_context):
-        self.seller = runtime_context.get_state(ValueStateDescriptor("seller", TEXT))
-        self.waiting = runtime_context.get_list_state(ListStateDescriptor("waiting", LONG))
+        self.seller = runtime_context.get_state(ValueStateDescriptor("seller", Types.STRING()))
+        self.waiting = runtime_context.get_list_state(ListStateDescriptor("waiting", Types.LONG()))
 
     def process_element1(self, value, ctx):
         seller = self.seller.value()
@@ -235,14 +237,16 @@ class LocalItems(KeyedCoProcessFunction):
 def q3(lines, options):
     events = events_of(lines)
     auctions = events.filter(lambda e: e["event_type"] == AUCTION and e["auction"]["category"] == CATEGORY).map(
-        lambda e: (e["auction"]["seller"], e["auction"]["id"]), output_type=PAIR
+        lambda e: (e["auction"]["seller"], e["auction"]["id"]), output_type=types("ll")
     )
     persons = events.filter(lambda e: e["event_type"] == PERSON and e["person"]["state"] in STATES).map(
         lambda e: (e["person"]["id"], e["person"]["name"], e["person"]["city"], e["person"]["state"]),
-        output_type=Types.TUPLE([LONG, TEXT, TEXT, TEXT]),
+        output_type=types("lsss"),
     )
-    keyed = auctions.key_by(lambda a: a[0], key_type=LONG).connect(persons.key_by(lambda p: p[0], key_type=LONG))
-    return keyed.process(LocalItems(), output_type=TEXT)
+    keyed = auctions.key_by(lambda a: a[0], key_type=Types.LONG()).connect(
+        persons.key_by(lambda p: p[0], key_type=Types.LONG())
+    )
+    return keyed.process(LocalItems(), output_type=Types.STRING())
 
 
 class WinningBid(KeyedCoProcessFunction):
@@ -252,9 +256,9 @@ class WinningBid(KeyedCoProcessFunction):
     auction waits. When the watermark has passed a waiting bid, its auction is later than the bid or has expired."""
 
     def open(self, runtime_context):
-        self.auction = runtime_context.get_state(ValueStateDescriptor("auction", AUCTION_TYPE))
-        self.best = runtime_context.get_state(ValueStateDescriptor("best", FOUR))
-        self.waiting = runtime_context.get_list_state(ListStateDescriptor("waiting", FOUR))
+        self.auction = runtime_context.get_state(ValueStateDescriptor("auction", types("lsllll")))
+        self.best = runtime_context.get_state(ValueStateDescriptor("best", types("llll")))
+        self.waiting = runtime_context.get_list_state(ListStateDescriptor("waiting", types("llll")))
 
     def process_element1(self, value, ctx):
         self.auction.update(value)
@@ -292,14 +296,10 @@ class WinningBid(KeyedCoProcessFunction):
             self.best.clear()
 
 
-AUCTION_TYPE = Types.TUPLE([LONG, TEXT, LONG, LONG, LONG, LONG])
-WON = Types.TUPLE([LONG, TEXT, LONG, LONG, LONG, LONG, LONG])
-"""Id, item, seller, category of the auction; price, bidder, dateTime of the bid."""
-
-
 def bid_tuples(events):
     return events.filter(lambda e: e["event_type"] == BID).map(
-        lambda e: (e["bid"]["auction"], e["bid"]["price"], e["bid"]["bidder"], e["bid"]["dateTime"]), output_type=FOUR
+        lambda e: (e["bid"]["auction"], e["bid"]["price"], e["bid"]["bidder"], e["bid"]["dateTime"]),
+        output_type=types("llll"),
     )
 
 
@@ -315,16 +315,16 @@ def auction_tuple_without_item(event):
 
 def winning_bids(lines, auction_of):
     events = timed_events(lines)
-    auctions = events.filter(lambda e: e["event_type"] == AUCTION).map(auction_of, output_type=AUCTION_TYPE)
-    keyed = auctions.key_by(lambda a: a[0], key_type=LONG).connect(
-        bid_tuples(events).key_by(lambda b: b[0], key_type=LONG)
+    auctions = events.filter(lambda e: e["event_type"] == AUCTION).map(auction_of, output_type=types("lsllll"))
+    keyed = auctions.key_by(lambda a: a[0], key_type=Types.LONG()).connect(
+        bid_tuples(events).key_by(lambda b: b[0], key_type=Types.LONG())
     )
-    return keyed.process(WinningBid(), output_type=WON)
+    return keyed.process(WinningBid(), output_type=types("lslllll"))
 
 
 class AveragePrice(KeyedProcessFunction):
     def open(self, runtime_context):
-        self.total = runtime_context.get_state(ValueStateDescriptor("total", PAIR))
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", types("ll")))
 
     def process_element(self, value, ctx):
         n, total = self.total.value() or (0, 0)
@@ -334,21 +334,23 @@ class AveragePrice(KeyedProcessFunction):
 
 
 def q4(lines, options):
-    prices = winning_bids(lines, auction_tuple_without_item).map(lambda won: (won[3], won[4]), output_type=PAIR)
-    return prices.key_by(lambda price: price[0], key_type=LONG).process(AveragePrice(), output_type=TEXT)
+    prices = winning_bids(lines, auction_tuple_without_item).map(lambda won: (won[3], won[4]), output_type=types("ll"))
+    return prices.key_by(lambda price: price[0], key_type=Types.LONG()).process(
+        AveragePrice(), output_type=Types.STRING()
+    )
 
 
 def q9(lines, options):
     won = winning_bids(lines, auction_tuple)
-    return won.map(lambda w: f"{w[0]},{w[1]},{w[2]},{w[3]},{w[4]},{w[5]},{w[6]}", output_type=TEXT)
+    return won.map(lambda w: f"{w[0]},{w[1]},{w[2]},{w[3]},{w[4]},{w[5]},{w[6]}", output_type=Types.STRING())
 
 
 class BidsOfItems(KeyedCoProcessFunction):
     """An auction, and the bids that arrive before the auction."""
 
     def open(self, runtime_context):
-        self.item = runtime_context.get_state(ValueStateDescriptor("item", TEXT))
-        self.waiting = runtime_context.get_list_state(ListStateDescriptor("waiting", FOUR))
+        self.item = runtime_context.get_state(ValueStateDescriptor("item", Types.STRING()))
+        self.waiting = runtime_context.get_list_state(ListStateDescriptor("waiting", types("llll")))
 
     def process_element1(self, value, ctx):
         item = self.item.value()
@@ -369,12 +371,14 @@ def q20(lines, options):
     events = events_of(lines)
     auctions = events.filter(lambda e: e["event_type"] == AUCTION and e["auction"]["category"] == CATEGORY).map(
         lambda e: (e["auction"]["id"], e["auction"]["itemName"], e["auction"]["category"], e["auction"]["seller"]),
-        output_type=Types.TUPLE([LONG, TEXT, LONG, LONG]),
+        output_type=types("lsll"),
     )
     keyed = (
-        bid_tuples(events).key_by(lambda b: b[0], key_type=LONG).connect(auctions.key_by(lambda a: a[0], key_type=LONG))
+        bid_tuples(events)
+        .key_by(lambda b: b[0], key_type=Types.LONG())
+        .connect(auctions.key_by(lambda a: a[0], key_type=Types.LONG()))
     )
-    return keyed.process(BidsOfItems(), output_type=TEXT)
+    return keyed.process(BidsOfItems(), output_type=Types.STRING())
 
 
 # ---- windows
@@ -389,8 +393,8 @@ class MostBids(KeyedProcessFunction):
     """The auctions with the highest count of a window."""
 
     def open(self, runtime_context):
-        self.most = runtime_context.get_state(ValueStateDescriptor("most", LONG))
-        self.auctions = runtime_context.get_list_state(ListStateDescriptor("auctions", LONG))
+        self.most = runtime_context.get_state(ValueStateDescriptor("most", Types.LONG()))
+        self.auctions = runtime_context.get_list_state(ListStateDescriptor("auctions", Types.LONG()))
 
     def process_element(self, value, ctx):
         most = self.most.value()
@@ -414,18 +418,13 @@ class MostBids(KeyedProcessFunction):
 def q5(lines, options):
     return (
         timed_bids(lines)
-        .map(lambda b: b["auction"], output_type=LONG)
-        .key_by(lambda auction: auction, key_type=LONG)
+        .map(lambda b: b["auction"], output_type=Types.LONG())
+        .key_by(lambda auction: auction, key_type=Types.LONG())
         .window(SlidingEventTimeWindows.of(Time.seconds(10), Time.seconds(2)))
-        .aggregate(Count(), CountAndEnd(), accumulator_type=LONG, output_type=THREE)
-        .key_by(lambda counted: counted[2], key_type=LONG)
-        .process(MostBids(), output_type=TEXT)
+        .aggregate(Count(), CountAndEnd(), accumulator_type=Types.LONG(), output_type=types("lll"))
+        .key_by(lambda counted: counted[2], key_type=Types.LONG())
+        .process(MostBids(), output_type=Types.STRING())
     )
-
-
-FIVE = Types.TUPLE([LONG, LONG, LONG, LONG, TEXT])
-SIX = Types.TUPLE([LONG, LONG, LONG, LONG, TEXT, LONG])
-"""Auction, price, bidder, dateTime, extra; end of the window."""
 
 
 def higher(a, b):
@@ -441,7 +440,7 @@ class WithEnd(ProcessWindowFunction):
 
 class HighestBid(KeyedProcessFunction):
     def open(self, runtime_context):
-        self.highest = runtime_context.get_state(ValueStateDescriptor("highest", SIX))
+        self.highest = runtime_context.get_state(ValueStateDescriptor("highest", types("llllsl")))
 
     def process_element(self, value, ctx):
         highest = self.highest.value()
@@ -461,12 +460,12 @@ class HighestBid(KeyedProcessFunction):
 def q7(lines, options):
     return (
         timed_bids(lines)
-        .map(lambda b: (b["auction"], b["price"], b["bidder"], b["dateTime"], b["extra"]), output_type=FIVE)
-        .key_by(lambda b: b[0], key_type=LONG)
+        .map(lambda b: (b["auction"], b["price"], b["bidder"], b["dateTime"], b["extra"]), output_type=types("lllls"))
+        .key_by(lambda b: b[0], key_type=Types.LONG())
         .window(TumblingEventTimeWindows.of(Time.seconds(10)))
-        .reduce(higher, WithEnd(), output_type=SIX)
-        .key_by(lambda b: b[5], key_type=LONG)
-        .process(HighestBid(), output_type=TEXT)
+        .reduce(higher, WithEnd(), output_type=types("llllsl"))
+        .key_by(lambda b: b[5], key_type=Types.LONG())
+        .process(HighestBid(), output_type=Types.STRING())
     )
 
 
@@ -492,28 +491,33 @@ class TaggedSellers(ProcessWindowFunction):
 
 def q8(lines, options):
     events = timed_events(lines)
-    kind = Types.TUPLE([LONG, TEXT, LONG])
+    kind = types("lsl")
     persons = events.filter(lambda e: e["event_type"] == PERSON).map(
         lambda e: (e["person"]["id"], e["person"]["name"], e["person"]["dateTime"]), output_type=kind
     )
     auctions = events.filter(lambda e: e["event_type"] == AUCTION)
     windows = TumblingEventTimeWindows.of(Time.seconds(10))
     if hasattr(persons, "co_group"):
-        sellers = auctions.map(lambda e: e["auction"]["seller"], output_type=LONG)
-        groups = persons.co_group(sellers).where(lambda p: p[0], LONG).equal_to(lambda seller: seller).window(windows)
-        return groups.apply(NewSellers(), output_type=TEXT)
+        sellers = auctions.map(lambda e: e["auction"]["seller"], output_type=Types.LONG())
+        groups = (
+            persons.co_group(sellers)
+            .where(lambda p: p[0], Types.LONG())
+            .equal_to(lambda seller: seller)
+            .window(windows)
+        )
+        return groups.apply(NewSellers(), output_type=Types.STRING())
     sellers = auctions.map(lambda e: (e["auction"]["seller"], "", 0), output_type=kind)
-    keyed = persons.union(sellers).key_by(lambda e: e[0], key_type=LONG)
-    return keyed.window(windows).process(TaggedSellers(), output_type=TEXT)
+    keyed = persons.union(sellers).key_by(lambda e: e[0], key_type=Types.LONG())
+    return keyed.window(windows).process(TaggedSellers(), output_type=Types.STRING())
 
 
 def q11(lines, options):
     return (
         timed_bids(lines)
-        .map(lambda b: b["bidder"], output_type=LONG)
-        .key_by(lambda bidder: bidder, key_type=LONG)
+        .map(lambda b: b["bidder"], output_type=Types.LONG())
+        .key_by(lambda bidder: bidder, key_type=Types.LONG())
         .window(EventTimeSessionWindows.with_gap(Time.seconds(10)))
-        .aggregate(Count(), CountLine(), accumulator_type=LONG, output_type=TEXT)
+        .aggregate(Count(), CountLine(), accumulator_type=Types.LONG(), output_type=Types.STRING())
     )
 
 
@@ -542,11 +546,11 @@ class ProcessingTimeOrEndOfInput(Trigger):
 def q12(lines, options):
     return (
         bids_of(lines)
-        .map(lambda b: b["bidder"], output_type=LONG)
-        .key_by(lambda bidder: bidder, key_type=LONG)
+        .map(lambda b: b["bidder"], output_type=Types.LONG())
+        .key_by(lambda bidder: bidder, key_type=Types.LONG())
         .window(TumblingProcessingTimeWindows.of(Time.seconds(10)))
         .trigger(ProcessingTimeOrEndOfInput())
-        .aggregate(Count(), CountLine(), accumulator_type=LONG, output_type=TEXT)
+        .aggregate(Count(), CountLine(), accumulator_type=Types.LONG(), output_type=Types.STRING())
     )
 
 
@@ -559,9 +563,9 @@ class Statistics(KeyedProcessFunction):
     A map has the ranks that a bidder or an auction was seen in, as bits."""
 
     def open(self, runtime_context):
-        self.numbers = runtime_context.get_state(ValueStateDescriptor("numbers", Types.LIST(LONG)))
-        self.bidders = runtime_context.get_map_state(MapStateDescriptor("bidders", LONG, LONG))
-        self.auctions = runtime_context.get_map_state(MapStateDescriptor("auctions", LONG, LONG))
+        self.numbers = runtime_context.get_state(ValueStateDescriptor("numbers", Types.LIST(Types.LONG())))
+        self.bidders = runtime_context.get_map_state(MapStateDescriptor("bidders", Types.LONG(), Types.LONG()))
+        self.auctions = runtime_context.get_map_state(MapStateDescriptor("auctions", Types.LONG(), Types.LONG()))
 
     def count(self, auction, bidder, price, minute=0):
         numbers = self.numbers.value() or [0] * 13
@@ -589,9 +593,9 @@ class OfDay(Statistics):
 def q15(lines, options):
     return (
         bids_of(lines)
-        .map(lambda b: (b["dateTime"] // DAY_MS, b["auction"], b["bidder"], b["price"]), output_type=FOUR)
-        .key_by(lambda b: b[0], key_type=LONG)
-        .process(OfDay(), output_type=TEXT)
+        .map(lambda b: (b["dateTime"] // DAY_MS, b["auction"], b["bidder"], b["price"]), output_type=types("llll"))
+        .key_by(lambda b: b[0], key_type=Types.LONG())
+        .process(OfDay(), output_type=Types.STRING())
     )
 
 
@@ -608,10 +612,10 @@ def q16(lines, options):
         bids_of(lines)
         .map(
             lambda b: (b["channel"], b["dateTime"], b["auction"], b["bidder"], b["price"]),
-            output_type=Types.TUPLE([TEXT, LONG, LONG, LONG, LONG]),
+            output_type=types("sllll"),
         )
-        .key_by(lambda b: (b[0], b[1] // DAY_MS), key_type=Types.TUPLE([TEXT, LONG]))
-        .process(OfChannel(), output_type=TEXT)
+        .key_by(lambda b: (b[0], b[1] // DAY_MS), key_type=types("sl"))
+        .process(OfChannel(), output_type=Types.STRING())
     )
 
 
@@ -619,7 +623,7 @@ class OfAuction(KeyedProcessFunction):
     """Total, three ranks, least price, greatest price, sum."""
 
     def open(self, runtime_context):
-        self.numbers = runtime_context.get_state(ValueStateDescriptor("numbers", Types.LIST(LONG)))
+        self.numbers = runtime_context.get_state(ValueStateDescriptor("numbers", Types.LIST(Types.LONG())))
 
     def process_element(self, value, ctx):
         auction, day, price = value
@@ -637,15 +641,15 @@ class OfAuction(KeyedProcessFunction):
 def q17(lines, options):
     return (
         bids_of(lines)
-        .map(lambda b: (b["auction"], b["dateTime"] // DAY_MS, b["price"]), output_type=THREE)
-        .key_by(lambda b: (b[0], b[1]), key_type=PAIR)
-        .process(OfAuction(), output_type=TEXT)
+        .map(lambda b: (b["auction"], b["dateTime"] // DAY_MS, b["price"]), output_type=types("lll"))
+        .key_by(lambda b: (b[0], b[1]), key_type=types("ll"))
+        .process(OfAuction(), output_type=Types.STRING())
     )
 
 
 class LastBid(KeyedProcessFunction):
     def open(self, runtime_context):
-        self.last = runtime_context.get_state(ValueStateDescriptor("last", PAIR))
+        self.last = runtime_context.get_state(ValueStateDescriptor("last", types("ll")))
 
     def process_element(self, value, ctx):
         auction, bidder, price, when = value
@@ -662,9 +666,9 @@ def four_of_bid(bid):
 def q18(lines, options):
     return (
         bids_of(lines)
-        .map(four_of_bid, output_type=FOUR)
-        .key_by(lambda b: (b[1], b[0]), key_type=PAIR)
-        .process(LastBid(), output_type=TEXT)
+        .map(four_of_bid, output_type=types("llll"))
+        .key_by(lambda b: (b[1], b[0]), key_type=types("ll"))
+        .process(LastBid(), output_type=Types.STRING())
     )
 
 
@@ -672,7 +676,7 @@ class TopTen(KeyedProcessFunction):
     """The ten best as (-price, dateTime, bidder), best first."""
 
     def open(self, runtime_context):
-        self.best = runtime_context.get_state(ValueStateDescriptor("best", Types.LIST(THREE)))
+        self.best = runtime_context.get_state(ValueStateDescriptor("best", Types.LIST(types("lll"))))
 
     def process_element(self, value, ctx):
         auction, bidder, price, when = value
@@ -687,9 +691,9 @@ class TopTen(KeyedProcessFunction):
 def q19(lines, options):
     return (
         bids_of(lines)
-        .map(four_of_bid, output_type=FOUR)
-        .key_by(lambda b: b[0], key_type=LONG)
-        .process(TopTen(), output_type=TEXT)
+        .map(four_of_bid, output_type=types("llll"))
+        .key_by(lambda b: b[0], key_type=Types.LONG())
+        .process(TopTen(), output_type=Types.STRING())
     )
 
 
@@ -713,10 +717,10 @@ def lines_of(env, options):
         )
         if not options.kafka_unbounded:
             source.set_bounded(KafkaOffsetsInitializer.latest())
-        return env.from_source(source.build(), WatermarkStrategy.no_watermarks(), "events", TEXT)
+        return env.from_source(source.build(), WatermarkStrategy.no_watermarks(), "events", Types.STRING())
     parts = [f"{options.input}/part-{part}.jsonl" for part in range(options.parallelism)]
     files = FileSource.for_record_stream_format(StreamFormat.text_line_format(), *parts).build()
-    return env.from_source(files, WatermarkStrategy.no_watermarks(), "events", TEXT)
+    return env.from_source(files, WatermarkStrategy.no_watermarks(), "events", Types.STRING())
 
 
 def sink_of(options):

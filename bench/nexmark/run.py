@@ -404,6 +404,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.check_only:
         args.repeat = 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engine's processes end, too
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     results: dict[str, dict[str, dict[str, Any]]] = {}
     home = Path(tempfile.mkdtemp(prefix="nexmark-"))
