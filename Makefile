@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
+.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak nexmark mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
 
 setup: $(VENV)/.setup-done
 
@@ -110,6 +110,11 @@ random-pyflink: setup
 bench: setup
 	bash bench/setup_peers.sh
 	$(BIN)/python bench/run.py
+
+# The 22 queries of Nexmark on Tidegate and Flink in Java: make nexmark NEXMARK="--query q5 --engines tidegate flink-java pyflink-thread".
+nexmark: setup
+	bash bench/setup_peers.sh
+	$(BIN)/python bench/nexmark/run.py $(NEXMARK)
 
 # The pages that are made from code; tests say when one is not current.
 docs: setup

@@ -43,4 +43,6 @@ if [ ! -f "$kafka" ]; then
     mv "$kafka.part" "$kafka"
 fi
 javac -d "$repo/bench/build" -cp "$jars/*:$kafka" "$repo"/bench/peers/*.java
+mkdir -p "$repo/bench/build/nexmark"
+javac -d "$repo/bench/build/nexmark" -cp "$jars/*:$kafka" "$repo"/bench/nexmark/java/*.java
 echo "bench: peers ready (PyFlink in $pyflink, Java classes in bench/build)"
