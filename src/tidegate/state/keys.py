@@ -298,7 +298,35 @@ def key_identity(declared: Any) -> KeyIdentity:
                 cure="return keys of that type from the key selector, or declare the type of its keys as key_type",
             ) from error
 
-    return KeyIdentity(describe, _SAFE.get(describe, frozenset()), identified)
+    safe = _SAFE.get(describe, frozenset())
+    return KeyIdentity(describe, safe, _of_plain_fields(declared, identified) or identified)
+
+
+def _of_plain_fields(declared: Any, convert: Converter) -> Converter | None:
+    """Return the identity of tuples whose fields are integers and texts, written out for these fields: a key that has the
+    declared classes is its own form, and only another key is converted. None for other types."""
+    kinds = [field.describe() for field in declared.get_field_types()] if type(declared) is TupleTypeInfo else []
+    if not kinds or any(kind not in _SAFE for kind in kinds):
+        return None
+    fields = [f"f{n}" for n in range(len(kinds))]
+    checks = []
+    for field, kind in zip(fields, kinds, strict=True):
+        checks.append(f"{field}.__class__ is {'str' if str in _SAFE[kind] else 'int'}")
+        if kind in INTEGER_BITS:
+            half = 1 << INTEGER_BITS[kind] - 1
+            checks.append(f"-{half} <= {field} < {half}")
+    lines = [
+        "def identify(key):",
+        f"    if key.__class__ is tuple and len(key) == {len(fields)}:",
+        f"        {', '.join(fields)}, = key",
+        f"        if {' and '.join(checks)}:",
+        "            return key",
+        "    return convert(key)",
+    ]
+    names: dict[str, Any] = {"convert": convert}
+    exec("\n".join(lines), names)
+    identify: Converter = names["identify"]
+    return identify
 
 
 _SAFE: dict[str, frozenset[type]] = {

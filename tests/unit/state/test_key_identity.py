@@ -359,3 +359,30 @@ def test_the_common_classes_of_a_declared_type_need_no_call() -> None:
     safe = {info.describe(): key_identity(info).safe for info in (Types.LONG(), Types.STRING(), Types.DOUBLE())}
     assert safe == {"LONG": {int}, "STRING": {str}, "DOUBLE": set()}
     assert UNDECLARED.safe == {int, str}
+
+
+_PARTS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(1 << 70), 1 << 70), st.integers(-5, 5), st.floats(), st.text(max_size=3)
+)
+_FIELDS = {"LONG": Types.LONG, "INT": Types.INT, "BIG_INT": Types.BIG_INT, "STRING": Types.STRING}
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(_FIELDS)), _PARTS), min_size=1, max_size=3), st.booleans())
+def test_tuple_of_plain_fields_is_identified_field_by_field(fields: list[tuple[str, Any]], is_list: bool) -> None:
+    """The identity of such tuples is written out for their fields: it must agree with the identities of the fields."""
+    parts = [part for _, part in fields]
+    kinds: list[Any] = [_FIELDS[name]() for name, _ in fields]
+    identity = key_identity(Types.TUPLE(kinds)).identify
+    try:
+        expected = tuple(
+            None if part is None else key_identity(kind).identify(part) for kind, part in zip(kinds, parts, strict=True)
+        )
+        for kind, part in zip(kinds, expected, strict=True):
+            key_identity(kind).check(part)
+    except ArgumentTypeError:
+        with pytest.raises(ArgumentTypeError, match="not of its declared type"):
+            identity(parts if is_list else tuple(parts))
+    else:
+        found = identity(parts if is_list else tuple(parts))
+        assert visible(found) == expected
+        assert [type(part) for part in visible(found)] == [type(part) for part in expected]

@@ -189,6 +189,8 @@ class StreamOperator:
         self.misfits: list[Misfits] = []
         """Misfits of the operator's states, keyed and not keyed."""
         self.hooks = [hooks for edge in node.edges for hooks in self._hooks_of(edge.partitioning, "after")]
+        self.taken: Any = None
+        """What is known of the records that the loop hands to the operator (``loop/codegen.py``, ``Held``)."""
 
     @property
     def id(self) -> int:
@@ -247,6 +249,16 @@ class StreamOperator:
         """Write the code that handles the record in the variable ``value``. ``keyed``: its key is in ``tg_k``.
         ``input``: the number of the record's input, from 0."""
         raise NotImplementedError
+
+    def looks_with(self, looks: Callable[[UserFunction], bool]) -> bool:
+        """Tell whether the operator does nothing with a record but call a function that ``looks`` at it. Such an operator
+        may get a record that others read too."""
+        return False
+
+    @property
+    def passes_through(self) -> list[UserFunction] | None:
+        """Return the functions that see the records, if the operator emits the very records it has taken; otherwise None."""
+        return None
 
     def begin_batch(self, keys: list[UserValue] | None, now_ms: int) -> None:
         """Prepare for a batch that is about to enter the chain. ``keys``: of its records, at the head of the chain."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tidegate.base.user_code import UserValue
+from collections.abc import Callable
+
+from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.functions import ProcessContext, SubtaskRuntimeContext, checkpointed
 from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
@@ -20,7 +22,11 @@ class MapOperator(FunctionOperator):
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
         out = f"tg_v{self.id}"
         source.call(f"{self.id}", self.function, [value], out, depth, source.owner(self.node, value), keyed)
+        source.looked_at(self.function, value, out)
         source.consumers(self, None, out, depth)
+
+    def looks_with(self, looks: Callable[[UserFunction], bool]) -> bool:
+        return looks(self.function)
 
 
 class CoMapOperator(FunctionOperator):
@@ -41,7 +47,11 @@ class FilterOperator(FunctionOperator):
         passes, owner = f"tg_v{self.id}", source.owner(self.node, value)
         source.call(f"{self.id}", self.function, [value], passes, depth, owner, keyed)
         source.line(depth, f"if {passes}:", owner)
+        source.looked_at(self.function, value, value)
         source.consumers(self, None, value, depth + 1)
+
+    def looks_with(self, looks: Callable[[UserFunction], bool]) -> bool:
+        return looks(self.function)
 
 
 class FlatMapOperator(FunctionOperator):

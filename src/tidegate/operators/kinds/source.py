@@ -10,7 +10,7 @@ from functools import partial
 from typing import ClassVar
 
 from tidegate.base.errors import ArgumentTypeError, CorruptFileError
-from tidegate.base.user_code import UserValue
+from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.conversion import Boundary, Converter
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.graph.plan import ChainNode
@@ -213,6 +213,12 @@ class TimestampsOperator(CollectingOperator):
         super().__init__(node, setup)
         self.output_time = EventTime()
         self._strategy = strategy_of(self.operator.spec_as(TimestampsSpec).watermarks, setup, self.operator.name)
+
+    @property
+    def passes_through(self) -> list[UserFunction] | None:
+        if self._strategy.divides_batches:  # a user's generator sees the records too
+            return None
+        return [] if self._strategy.extract is None else [self._strategy.extract]
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)

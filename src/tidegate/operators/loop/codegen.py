@@ -66,6 +66,18 @@ class _Variant(NamedTuple):
     int_keys: bool = False
 
 
+class Held(NamedTuple):
+    """Say what is known of the record in a variable. ``plain``: it consists of exact builtin classes, so reading it changes
+    nothing. ``sole``: nobody else holds it. ``lent``: another reader uses it too, and it must not change."""
+
+    plain: bool = False
+    sole: bool = False
+    lent: bool = False
+
+
+_UNKNOWN = Held()
+
+
 class Loop:
     """Enter a chain. ``into`` True: the records are inputs of ``node``; False: they are its outputs. ``input``: the
     number of the node's input to which they belong."""
@@ -128,8 +140,16 @@ class Loop:
         if self._into:
             operator.write(source, "tg_v", 2, keyed=variant.keyed, input=self._input)
         else:
+            source.held["tg_v"] = _passed_through(operator, self._parts.rewrites)
             source.emitted(operator, "tg_v", 2)
         return source.compile(), source
+
+
+def _passed_through(operator: StreamOperator, rewrites: Rewrites) -> Held:
+    """Return what is known of the records that an operator emits outside of a loop, if it emits the records it has taken."""
+    seen_by = operator.passes_through
+    known = operator.taken is not None and seen_by is not None and all(map(rewrites.looks_only, seen_by))
+    return operator.taken if known else _UNKNOWN
 
 
 class LoopSource:
@@ -154,6 +174,8 @@ class LoopSource:
         self._code: CodeType | None = None
         self._copies = 0
         self._nested = 0
+        self.held: dict[str, Held] = {}
+        """What is known of the records in variables (``rewrites/lending.py``)."""
 
     def line(self, depth: int, text: str, owner: Owner | None) -> None:
         self._lines.append("    " * depth + text)
@@ -300,23 +322,43 @@ class LoopSource:
         before, node = len(self._lines), operator.node
         safe = tag is None and is_immutable(node.operator.output_type)
         alone = len(node.children) + len(node.edges) == 1
-        fresh = alone and operator.emits_fresh
+        held = self.held.get(value, _UNKNOWN)
+        fresh = alone and (operator.emits_fresh or held.sole)
         for wanted, child in node.children:
             if wanted == tag:
-                fused = alone and not self._parts.operator(child.operator.id).collects
-                mine = value if safe or fresh or fused else self._owned(value, depth)
-                if depth > _DEEPEST or self._nested >= _MOST_NESTED:
+                reader, apart = (
+                    self._parts.operator(child.operator.id),
+                    depth > _DEEPEST or self._nested >= _MOST_NESTED,
+                )
+                fused = alone and not reader.collects and not held.lent
+                if safe or fresh or fused:
+                    mine, handed = value, held if alone else held._replace(sole=False)
+                elif held.plain and not apart and reader.looks_with(self._parts.rewrites.looks_only):
+                    mine, handed = value, Held(plain=True, lent=True)
+                else:
+                    mine, handed = self._owned(value, depth), Held(held.plain, sole=not self._parts.object_reuse)
+                if apart:
                     self._apart(child, mine, depth)
                     continue
+                self.held[mine] = reader.taken = handed
                 self._nested += 1
                 self._operator(child, mine, depth)
                 self._nested -= 1
+                self.held[value] = held
         for edge in node.edges:
             if edge.tag == tag:
                 mine = value if safe or fresh else self._owned(value, depth)
                 self._parts.output(edge.id).write(self, mine, depth, node.operator.name)
         if len(self._lines) == before:
             self.line(depth, "pass", None)
+
+    def looked_at(self, function: UserFunction, value: str, out: str) -> None:
+        """Note what is known of ``out``, which a function has made of the record in ``value``, or which is this record."""
+        held, rewrites = self.held.get(value, _UNKNOWN), self._parts.rewrites
+        if out != value and rewrites.makes_plain(function):
+            self.held[out] = Held(plain=True, sole=True)
+        else:
+            self.held[out] = held if held.plain and rewrites.looks_only(function) else _UNKNOWN
 
     def _apart(self, node: ChainNode, value: str, depth: int) -> None:
         """Write the code that hands the record to a loop of its own."""

@@ -8,9 +8,10 @@ from typing import Any
 from tidegate.base.user_code import UserFunction
 from tidegate.operators.loop.rewrites.columns import Columns
 from tidegate.operators.loop.rewrites.inline import Inline
+from tidegate.operators.loop.rewrites.lending import Lending
 from tidegate.operators.loop.rewrites.rewrite import Prepared, Refused, Rewrite, Rewrites, function_id
 
-REWRITES: list[Rewrite] = [Columns(), Inline()]
+REWRITES: list[Rewrite] = [Columns(), Inline(), Lending()]
 """In the order in which they are asked."""
 
 

@@ -62,7 +62,11 @@ def assigners_of(chain: Chain) -> Iterator[UserFunction]:
 
 def _explain_chain(chain: Chain) -> Iterator[Explained]:
     places = list(places_of(chain))
-    known = [(rewrite, prepared(rewrite, [place.function for place in places])) for rewrite in rewrites.REWRITES]
+    known = [
+        (rewrite, prepared(rewrite, [place.function for place in places]))
+        for rewrite in rewrites.REWRITES
+        if rewrite.answers_calls
+    ]
     yield from (_explained(chain, place, known) for place in places)
 
 

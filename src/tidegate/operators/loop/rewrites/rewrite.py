@@ -9,10 +9,11 @@ speed, never a result.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from tidegate.base.user_code import UserFunction
 
@@ -118,6 +119,8 @@ class Rewrite:
     returned."""
 
     name: str
+    answers_calls: ClassVar[bool] = True
+    """Whether the rewrite takes the place of calls; otherwise it only knows something of functions."""
 
     def prepare(self, function: UserFunction) -> Any:
         """Return on the driver what the worker needs to know of the function; it is pickled. Raise Refused."""
@@ -138,6 +141,14 @@ class Rewrite:
         """Return a way for whole batches that enter a chain before ``node`` (``into``) or after it. None: there is
         none."""
         return None
+
+    def looks_only(self, function: UserFunction, prepared: Any) -> bool:
+        """Tell whether the function only looks at a plain record (``lending.py``)."""
+        return False
+
+    def makes_plain(self, function: UserFunction, prepared: Any) -> bool:
+        """Tell whether the function returns a new plain value that nobody else holds."""
+        return False
 
     def column_of(self, function: UserFunction, prepared: Any) -> OfColumn | None:
         """Return a way to get the function's ints for the records of a batch. None: there is none."""
@@ -202,6 +213,18 @@ class Rewrites:
     def whole_batch(self, node: ChainNode, bindings: Bindings, *, into: bool) -> list[WholeBatch]:
         ways = (rewrite.whole_batch(node, bindings, prepared, into=into) for rewrite, prepared in self._prepared)
         return [_unless_watched(way) for way in ways if way is not None]
+
+    def looks_only(self, function: UserFunction) -> bool:
+        return any(
+            found is not None and rewrite.looks_only(function, found) for rewrite, found in self._known(function)
+        )
+
+    def makes_plain(self, function: UserFunction) -> bool:
+        if self._prepared and function is json.loads:
+            return True
+        return any(
+            found is not None and rewrite.makes_plain(function, found) for rewrite, found in self._known(function)
+        )
 
     def column_of(self, function: UserFunction) -> OfColumn | None:
         ways = (rewrite.column_of(function, found) for rewrite, found in self._known(function) if found is not None)
