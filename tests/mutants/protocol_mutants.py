@@ -252,7 +252,7 @@ MUTANTS = [
     Mutant(
         "publish rounds of an attempt that has failed to publish one",
         "runtime/inbox.py",
-        "            self._gate = _Gate.BROKEN\n",
+        "            self._gate.broken = True\n",
         "",
         "round sinks",
     ),

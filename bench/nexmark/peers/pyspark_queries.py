@@ -3,7 +3,7 @@
 Queries use built-in expressions and operators only: no Python function, no ``transformWithState``. The rest is in ``LEFT_OUT``.
 
 Spark checkpoints once for each micro-batch, and reads a whole file in one. So the parts are cut into files of ``--batch`` events
-before the timed part. A window is emitted when the watermark passes its end, and Spark has no last watermark at the end of the input.
+before the timed part. A window is emitted when the watermark passes its end, and Spark has no last watermark at the end of input.
 So the last file of a query with windows also has a person and a bid of a later day, which close the windows and are in no output.
 """
 
@@ -82,7 +82,9 @@ def q3(events: Events) -> DataFrame:
 def q5(events: Events) -> DataFrame:
     bids = events.timed("bid").withWatermark("time", DELAY)
     counts = bids.groupBy(F.window("time", SIZE, "2 seconds"), "auction").agg(F.count("*").alias("n"))
-    tops = counts.groupBy("window").agg(F.max("n").alias("most"), F.collect_list(F.struct("auction", "n")).alias("counts"))
+    tops = counts.groupBy("window").agg(
+        F.max("n").alias("most"), F.collect_list(F.struct("auction", "n")).alias("counts")
+    )
     best = tops.select("window", F.explode(F.expr("filter(counts, c -> c.n = most)")).alias("top"))
     return best.select(line("top.auction", "top.n", F.unix_millis("window.end")))
 
@@ -90,7 +92,9 @@ def q5(events: Events) -> DataFrame:
 def q7(events: Events) -> DataFrame:
     bids = events.timed("bid").withWatermark("time", DELAY)
     # The greatest struct: the highest price, then the smaller bidder, dateTime and auction.
-    bid = F.struct("price", (-F.col("bidder")).alias("b"), (-F.col("dateTime")).alias("t"), (-F.col("auction")).alias("a"), "extra")
+    bid = F.struct(
+        "price", (-F.col("bidder")).alias("b"), (-F.col("dateTime")).alias("t"), (-F.col("auction")).alias("a"), "extra"
+    )
     of_auction = bids.groupBy(F.window("time", SIZE), "auction").agg(F.max(bid).alias("best"))
     best = of_auction.groupBy("window").agg(F.max("best").alias("best"))
     end = F.unix_millis("window.end")
@@ -100,7 +104,9 @@ def q7(events: Events) -> DataFrame:
 def q8(events: Events) -> DataFrame:
     """The co-group is one aggregation of both kinds."""
     persons = events.timed("person").select("time", "id", "name", F.lit(False).alias("sells"))
-    sellers = events.timed("auction").select("time", F.col("seller").alias("id"), F.lit(None).alias("name"), F.lit(True).alias("sells"))
+    sellers = events.timed("auction").select(
+        "time", F.col("seller").alias("id"), F.lit(None).alias("name"), F.lit(True).alias("sells")
+    )
     both = persons.union(sellers).withWatermark("time", DELAY)
     groups = both.groupBy(F.window("time", SIZE), "id").agg(F.max("name").alias("name"), F.max("sells").alias("sells"))
     return groups.where("name is not null and sells").select(line("id", "name", F.unix_millis("window.start")))
