@@ -68,7 +68,7 @@ def facts(program: Program) -> dict[str, Any]:
         "operators": [_operator(operator) for operator in graph.operators],
         "chains": chains,
         "edges": edges,
-        "functions": [each._asdict() for each in explain_functions(graph)],
+        "functions": [each._asdict() for each in explain_functions(graph, fast_json=settings.fast_json)],
     }
 
 
@@ -101,11 +101,10 @@ def explained(program: Program) -> Iterator[str]:
     yield f"guarantee: {guarantee}"
     yield from (f"  {line}" for line in guarantee.lines())
     yield from _levels(graph)
-    functions = explain_functions(graph)
+    functions = explain_functions(graph, fast_json=settings.fast_json)
     if functions:
         yield "functions:"
-    for operator, function, how, reason in functions:
-        yield f"  {operator}: {function} is {how}{f' ({reason})' if reason else ''}"
+    yield from (f"  {explained.operator}: {explained.function} is {explained}" for explained in functions)
 
 
 def _levels(graph: JobGraph) -> Iterator[str]:

@@ -646,6 +646,12 @@ INLINE_FUNCTIONS = _option(
     True,
     "Write small functions into the generated loops instead of calling them.",
 )
+FAST_JSON = _option(
+    "tidegate.json.fast",
+    BOOL,
+    True,
+    "Answer json.loads and json.dumps of user functions by faster code where the result is the same.",
+)
 LOCAL_DIR = _option(
     "tidegate.state.local-dir",
     TEXT,

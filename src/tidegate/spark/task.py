@@ -26,6 +26,7 @@ from tidegate.operators.contracts import functions
 from tidegate.operators.contracts.operator import Settings
 from tidegate.operators.flow.level import Job, JobSpec, close_job, job_in_this_worker
 from tidegate.operators.flow.rows import FIRST_RUN, RoundContext, TaskPlan, TaskRun
+from tidegate.operators.loop import fast_json
 from tidegate.spark.bundle import Unpacked, unpacked
 from tidegate.state.local_dir import remove_job
 from tidegate.state.stores import close_removed_stores
@@ -154,6 +155,7 @@ class LevelTask:
         begin_task()
         self.setup.enter()
         job = job_in_this_worker(self.attempt, self._load)
+        fast_json.switch(job.spec.settings.fast_json)
         context: RoundContext = pickle.loads(self.context)
         partitions = range(task, len(self.plans), self.tasks)
         if len(partitions) == 1:
@@ -172,6 +174,7 @@ class LevelTask:
     def _load(self) -> JobSpec:
         close_removed_stores()  # of jobs whose end was not announced to this worker
         spec: JobSpec = pickle.loads(self.program.value)
+        fast_json.switch(spec.settings.fast_json)  # before user code is unpickled, which may import json.loads by name
         return spec
 
 
@@ -179,6 +182,7 @@ def _then_end_task(rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]
     try:
         yield from rows
     finally:
+        fast_json.switch(False)
         end_task()
 
 

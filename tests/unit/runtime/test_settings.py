@@ -51,6 +51,7 @@ def test_what_is_set_wins_also_when_it_is_nought_or_false() -> None:
     given: dict[str, Any] = {
         "tidegate.commit.backoff": 0,
         "tidegate.functions.inline": False,
+        "tidegate.json.fast": False,
         "pipeline.object-reuse": True,
         "tidegate.round.max-records": 7,
         "execution.runtime-mode": "BATCH",
@@ -59,6 +60,7 @@ def test_what_is_set_wins_also_when_it_is_nought_or_false() -> None:
     settings = JobSettings.of(given)
     assert settings.commit_backoff_ms == 0
     assert (settings.inline_functions, settings.object_reuse, settings.batch_mode) == (False, True, True)
+    assert settings.fast_json is False
     assert settings.round_max_records == 7
     assert settings.parameters == {"a": "1"}
 

@@ -1,4 +1,4 @@
-"""Rows as JSON objects by a row type; whole batches at once if all fields are plain."""
+"""Rows as JSON objects by a row type; whole batches at once if all fields are plain, also in nested rows, arrays and maps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import base64
 import datetime
 import decimal
 from collections.abc import Callable
-from typing import Any, Optional
+from types import GenericAlias
+from typing import Any, NamedTuple, Optional
 
 import msgspec
 
@@ -40,8 +41,9 @@ class JsonRows:
         self._convert = _reader(row_type, strict)
         exact = "BIG_DEC" in row_type.describe()  # decimals keep the digits of the text
         self._decode = msgspec.json.Decoder(float_hook=decimal.Decimal if exact else None).decode
-        self._plain = _struct(row_type, strict)
-        self._lines = None if self._plain is None else msgspec.json.Decoder(self._plain).decode_lines
+        plain = _plain_row(row_type, strict)
+        self._lines = None if plain is None else msgspec.json.Decoder(plain.schema).decode_lines
+        self._inner = {} if plain is None else plain.inner
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _json_rows, (self._type, self._strict, self._lenient)
@@ -69,7 +71,7 @@ class JsonRows:
             except msgspec.MsgspecError:
                 found = []  # parse one by one below, to find the message
             if len(found) == len(messages):
-                return rows_of_fields(map(msgspec.structs.astuple, found), self._names)
+                return self._made(found)
         return [self.row(message) for message in messages]
 
     def rows_of_lines(self, data: bytes) -> list[Row] | None:
@@ -77,9 +79,16 @@ class JsonRows:
         if self._lines is None:
             return None
         try:
-            return rows_of_fields(map(msgspec.structs.astuple, self._lines(data)), self._names)
+            return self._made(self._lines(data))
         except (msgspec.MsgspecError, TypeError):  # other objects, or a null among the lines
             return None
+
+    def _made(self, structs: list[Any]) -> list[Row]:
+        rows = rows_of_fields(map(msgspec.structs.astuple, structs), self._names)
+        for field, convert in self._inner.items():
+            for row in rows:
+                row._values[field] = convert(row._values[field])
+        return rows
 
 
 def _json_rows(row_type: RowTypeInfo, strict: bool, lenient: bool) -> JsonRows:
@@ -91,16 +100,76 @@ def _shown(message: bytes) -> str:
     return repr(text if len(text) <= 120 else text[:117] + "...")
 
 
-def _struct(row_type: RowTypeInfo, strict: bool) -> Any:
-    """A struct that msgspec fills from an object; None: a field is not plain."""
+class _Plain(NamedTuple):
+    """A type that msgspec fills from JSON. ``convert`` makes the value that ``_reader`` would make; ``same``: it is that already.
+    ``inner``: of a row, the fields that have to be converted."""
+
+    schema: Any
+    convert: Converter = same
+    inner: dict[int, Converter] = {}  # noqa: RUF012 - nobody changes it
+
+
+def _plain(info: TypeInformation, strict: bool) -> _Plain | None:
+    """None: msgspec cannot fill a part of it, or only in another way than ``_reader``."""
+    if info.describe() in _PLAIN:
+        return _Plain(_optional(info.to_schema()))
+    if isinstance(info, RowTypeInfo):
+        return _plain_row(info, strict)
+    if isinstance(info, ElementTypeInfo) and not is_bytes(info):
+        element = _plain(info.elem_type, strict)
+        if element is not None:
+            return _Plain(_optional(GenericAlias(list, _optional(element.schema))), _all_of(element.convert))
+    if isinstance(info, MapTypeInfo) and info.key_type.describe() == "STRING":
+        item = _plain(info.value_type, strict)
+        if item is not None:
+            return _Plain(_optional(GenericAlias(dict, (str, _optional(item.schema)))), _values_of(item.convert))
+    return None
+
+
+def _optional(schema: Any) -> Any:
+    return Optional.__getitem__(schema)
+
+
+def _plain_row(row_type: RowTypeInfo, strict: bool) -> _Plain | None:
+    names = row_type.get_field_names()
+    parts = [_plain(info, strict) for info in row_type.get_field_types()]
     fields: list[Any] = []
-    for number, info in enumerate(row_type.get_field_types()):
-        if info.describe() not in _PLAIN:
+    inner: dict[int, Converter] = {}
+    for number, part in enumerate(parts):
+        if part is None:
             return None
-        schema = Optional.__getitem__(info.to_schema())
+        schema = _optional(part.schema)
         fields.append((f"f{number}", schema) if strict else (f"f{number}", schema, None))
-    names = {f"f{number}": name for number, name in enumerate(row_type.get_field_names())}
-    return msgspec.defstruct("JsonRow", fields, rename=names, gc=False) if fields else None
+        if part.convert is not same:
+            inner[number] = part.convert
+    if not fields:
+        return None
+    renamed = {f"f{number}": name for number, name in enumerate(names)}
+    return _Plain(msgspec.defstruct("JsonRow", fields, rename=renamed, gc=False), _row_of(names, inner), inner)
+
+
+def _row_of(names: list[str], inner: dict[int, Converter]) -> Converter:
+    astuple = msgspec.structs.astuple
+
+    def convert(struct: Any) -> Row | None:
+        if struct is None:
+            return None
+        values = list(astuple(struct))
+        for field, part in inner.items():
+            values[field] = part(values[field])
+        return named_row(values, names)
+
+    return convert
+
+
+def _all_of(convert: Converter) -> Converter:
+    return same if convert is same else lambda items: None if items is None else list(map(convert, items))
+
+
+def _values_of(convert: Converter) -> Converter:
+    if convert is same:
+        return same
+    return lambda items: None if items is None else {key: convert(item) for key, item in items.items()}
 
 
 # -- from parsed JSON

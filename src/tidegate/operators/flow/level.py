@@ -62,7 +62,7 @@ class ShippedChain:
 
 def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
     """Pickle the user's functions. An error names a function that cannot be pickled, before anything starts."""
-    log_functions(graph)
+    log_functions(graph, fast_json=settings.fast_json)
     tagging = tagging_operators(graph)
     receiving = {e.id: chain for chain in graph.chains for e in chain.inputs}
     targets = {

@@ -48,6 +48,7 @@ from typing import Any, NamedTuple
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.types import Row
 from tidegate.graph.transformation import OutputTag
+from tidegate.operators.loop import fast_json
 from tidegate.operators.loop.rewrites.bodies import Body, comprehended
 from tidegate.operators.loop.rewrites.rewrite import Refused
 
@@ -94,6 +95,7 @@ def _public(module: types.ModuleType) -> Iterator[object]:
 _ALLOWED: set[object] = {
     *(getattr(builtins, name) for name in _BUILTINS),
     *(value for module in _MODULES for value in _public(module)),
+    *fast_json.FUNCTIONS,
     *(contextlib.suppress, contextlib.nullcontext, contextlib.closing, Row, OutputTag, *_TYPES),
 } - {collections.namedtuple}  # it looks for the module of its caller
 

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidegate.base.user_code import UserFunction, UserValue
+from tidegate.common import options
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators.loop import rewrites
+from tidegate.operators.loop.fast_json import functions_used
 from tidegate.operators.loop.rewrites import prepared
 from tidegate.operators.loop.rewrites.rewrite import Place, Prepared, Refused, Rewrite
 
@@ -23,23 +25,31 @@ CALLED = "called"
 
 class Explained(NamedTuple):
     """Hold the explanation of a function. ``how``: ``called``, or the name of the rewrite that takes the function.
-    ``reason``: why other rewrites do not; empty if none refused it."""
+    ``reason``: why other rewrites do not; empty if none refused it. ``fast``: the functions of the standard library that
+    faster code answers (``fast_json.py``), for this function and for the program's functions that it calls."""
 
     operator: str
     function: str
     how: str
     reason: str
+    fast: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Say how the function runs."""
+        fast = f", with fast {' and '.join(self.fast)}" if self.fast else ""
+        return f"{self.how}{fast}{f' ({self.reason})' if self.reason else ''}"
 
 
-def explain_functions(graph: JobGraph) -> list[Explained]:
+def explain_functions(graph: JobGraph, *, fast_json: bool = options.FAST_JSON.default) -> list[Explained]:
     """Explain every function that is due for every record: of operators, and of the partitioning after them."""
-    return [explained for chain in graph.chains for explained in _explain_chain(chain)]
+    found = [explained for chain in graph.chains for explained in _explain_chain(chain)]
+    return found if fast_json else [explained._replace(fast=()) for explained in found]
 
 
-def log_functions(graph: JobGraph) -> None:
+def log_functions(graph: JobGraph, *, fast_json: bool) -> None:
     if log.isEnabledFor(logging.DEBUG):
-        for operator, function, how, reason in explain_functions(graph):
-            log.debug("operator '%s', function %s: %s%s", operator, function, how, f" ({reason})" if reason else "")
+        for explained in explain_functions(graph, fast_json=fast_json):
+            log.debug("operator '%s', function %s: %s", explained.operator, explained.function, explained)
 
 
 def places_of(chain: Chain) -> Iterator[Place]:
@@ -81,7 +91,8 @@ def _explained(chain: Chain, place: Place, known: list[tuple[Rewrite, Prepared]]
         reasons.append(f"not {rewrite.name}: {refusal}")
     operator = place.node.operator.label
     name = getattr(place.function, "__qualname__", None) or type(place.function).__name__
-    return Explained(f"key of '{operator}'" if place.edge else operator, name, how, "; ".join(reasons))
+    where, fast = f"key of '{operator}'" if place.edge else operator, tuple(sorted(functions_used(place.function)))
+    return Explained(where, name, how, "; ".join(reasons), fast)
 
 
 def _refusal(rewrite: Rewrite, chain: Chain, place: Place, found: Prepared) -> str | None:
