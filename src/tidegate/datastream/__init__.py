@@ -1,6 +1,7 @@
 """The API users write: DataStream programs, with PyFlink's names. Exports what ``pyflink.datastream`` exports."""
 
 from tidegate.datastream.async_data_stream import AsyncDataStream
+from tidegate.datastream.batch_functions import BatchFilterFunction, BatchFlatMapFunction, BatchMapFunction
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpoint_storage import (
     CheckpointStorage,
@@ -75,6 +76,9 @@ __all__ = [
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "BatchFilterFunction",
+    "BatchFlatMapFunction",
+    "BatchMapFunction",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",

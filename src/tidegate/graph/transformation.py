@@ -126,6 +126,8 @@ class OperatorSpec:
     inputs: ClassVar[int] = 1
     """The number of inputs that the operator distinguishes. A union is one input with several edges."""
     emits: ClassVar[Emits] = Emits.ANY
+    takes_columns: ClassVar[bool] = False
+    """The operator takes whole batches of columns, and emits such batches."""
     calls_only: ClassVar[bool] = False
     """The operator itself calls the user function, so no rewrite can replace the call in the loop."""
 

@@ -82,6 +82,15 @@ class Batch:
         """Return the schema of the columns; None if the batch has rows."""
         return None
 
+    @property
+    def is_columnar(self) -> bool:
+        """Tell whether the records can become columns without a look at each record. No one can change such records."""
+        return isinstance(self._rows, range)
+
+    def as_columns(self) -> Batch:
+        """Return the same records as a ``ColumnBatch``, if the batch holds columns in another form; else itself."""
+        return self
+
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -147,6 +156,7 @@ class ColumnBatch(Batch):
 
     __slots__ = ("columns", "key_field", "width")
 
+    is_columnar = True
     columns: Sequence[Column]
     width: int
     key_field: int | None

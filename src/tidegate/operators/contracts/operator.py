@@ -171,6 +171,8 @@ class StreamOperator:
 
     collects: ClassVar[bool] = False
     """The operator takes whole batches (``take_batch``, ``settle``), and a loop collects its records."""
+    takes_columns: ClassVar[bool] = False
+    """``take_batch`` may also be called inside of a chain, with a batch of columns."""
     emits_fresh: ClassVar[bool] = False
     """No one else holds the emitted records: the first reader needs no copy."""
     follows_input: ClassVar[bool] = True

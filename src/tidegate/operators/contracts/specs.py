@@ -125,6 +125,23 @@ class FilterSpec(RecordTimeSpec):
 
 
 @dataclass(frozen=True)
+class BatchSpec(FunctionSpec):
+    """Describe a function over batches: ``function`` has ``process_batch(batch)``, which returns the batch to emit."""
+
+    methods = ("process_batch",)
+    emits = Emits.BATCH
+    calls_only = True
+    takes_columns = True
+
+    most: int | None = None
+    """The most records of a batch; None: batches have the size in which they come."""
+
+    @property
+    def gives_time(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
 class ProcessSpec(TaggingSpec):
     """Describe a process function: ``function`` has ``process_element(value, ctx)`` and may have ``on_timer``."""
 

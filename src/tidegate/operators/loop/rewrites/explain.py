@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.graph.plan import Chain, JobGraph
+from tidegate.graph.transformation import Role
+from tidegate.operators.contracts.functions import FunctionWrapper
 from tidegate.operators.loop import rewrites
 from tidegate.operators.loop.rewrites import prepared
 from tidegate.operators.loop.rewrites.rewrite import Place, Prepared, Refused, Rewrite
@@ -19,6 +21,8 @@ from tidegate.operators.loop.rewrites.rewrite import Place, Prepared, Refused, R
 log = logging.getLogger(__name__)
 
 CALLED = "called"
+ON_BATCHES = "on batches"
+"""A function over batches: its operator calls it with columns."""
 
 
 class Explained(NamedTuple):
@@ -69,6 +73,8 @@ def _explain_chain(chain: Chain) -> Iterator[Explained]:
 def _explained(chain: Chain, place: Place, known: list[tuple[Rewrite, Prepared]]) -> Explained:
     reasons: list[str] = []
     how = CALLED
+    if place.edge is None and place.node.operator.spec.takes_columns:
+        return Explained(place.node.operator.label, _name(place.function), ON_BATCHES, _columns_before(chain, place))
     for rewrite, found in known:
         refusal = _refusal(rewrite, chain, place, found)
         if refusal is None:
@@ -76,8 +82,30 @@ def _explained(chain: Chain, place: Place, known: list[tuple[Rewrite, Prepared]]
             break
         reasons.append(f"not {rewrite.name}: {refusal}")
     operator = place.node.operator.label
-    name = getattr(place.function, "__qualname__", None) or type(place.function).__name__
-    return Explained(f"key of '{operator}'" if place.edge else operator, name, how, "; ".join(reasons))
+    name = f"key of '{operator}'" if place.edge else operator
+    return Explained(name, _name(place.function), how, "; ".join(reasons))
+
+
+def _name(function: UserFunction) -> str:
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, FunctionWrapper):  # the user's function is inside
+        function = owner.wrapped
+    return getattr(function, "__qualname__", None) or type(function).__name__
+
+
+def _columns_before(chain: Chain, place: Place) -> str:
+    """Say whether the records reach a function over batches as columns, and why not."""
+    before = next((n for n in chain.head.walk() if any(child is place.node for _, child in n.children)), None)
+    if before is None:
+        return "not as columns: records come from another chain, and columns are made of them"
+    label, spec = before.operator.name, before.operator.spec
+    if len(before.children) + len(before.edges) > 1:
+        return f"not as columns: '{label}' has several readers"
+    if spec.takes_columns:
+        return f"as columns from '{label}'"
+    if spec.role is Role.SOURCE:
+        return f"as columns from '{label}', for each batch that the source gives as columns"
+    return f"not as columns: '{label}' gives its records one by one"
 
 
 def _refusal(rewrite: Rewrite, chain: Chain, place: Place, found: Prepared) -> str | None:
