@@ -127,7 +127,8 @@ class OperatorSpec:
     """The number of inputs that the operator distinguishes. A union is one input with several edges."""
     emits: ClassVar[Emits] = Emits.ANY
     takes_columns: ClassVar[bool] = False
-    """The operator takes whole batches of columns, and emits such batches."""
+    """The operator takes whole batches of columns, and emits columns then. An operator with a function over batches always
+    emits columns."""
     calls_only: ClassVar[bool] = False
     """The operator itself calls the user function, so no rewrite can replace the call in the loop."""
 

@@ -257,6 +257,11 @@ class StreamOperator:
         """Process a batch as the head of the chain (if the operator ``collects``)."""
         raise NotImplementedError
 
+    def fold_batch(self, batch: Batch) -> bool:
+        """Process a keyed batch of columns as a whole, at the head of the chain. False: nothing has happened, and the
+        loop processes the records."""
+        return False
+
     def settle(self) -> None:
         """Process what was collected: the loop has finished a batch."""
 

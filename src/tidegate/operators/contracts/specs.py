@@ -277,6 +277,7 @@ class AsyncSpec(FunctionSpec):
 @dataclass(frozen=True)
 class TimestampsSpec(OperatorSpec):
     emits = Emits.BATCH
+    takes_columns = True
 
     watermarks: WatermarkStrategy
 

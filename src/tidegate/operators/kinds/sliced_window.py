@@ -9,13 +9,18 @@ watermark take another way (``_behind``).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from heapq import heappop, heappush
+from itertools import count
 from typing import ClassVar, NoReturn
+
+import numpy as np
 
 from tidegate.base.clock import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import ChainNode
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.functions import SubtaskRuntimeContext
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, OperatorSetup
 from tidegate.operators.contracts.specs import WindowingSpec
@@ -40,6 +45,10 @@ SLICES = "slices"
 FIRED = "fired"
 """The part with key groups, first and last, and the watermark up to which their windows have fired."""
 _FIRE, _CLEAN_UP = 0, 1
+_SAFE = -(1 << 62)
+"""Arithmetic on the times of a column cannot leave 64 bits from here to its opposite."""
+_LEAST, _PATIENCE = 64, 16
+"""The least number of records to add at once, and the number of refusals after which no batch is tried."""
 _SERIALIZER = TimeWindowSerializer()
 
 
@@ -59,6 +68,8 @@ class SlicedWindowOperator(FunctionOperator):
         self.windows = namespaces.slices(aligned.size, aligned.slide, aligned.offset)
         self._lateness = operation.lateness
         self._adding = adding_to(operation.contents)
+        self._refusals = 0
+        """Consecutive batches that the aggregation could not add as a whole."""
         runtime = SubtaskRuntimeContext(self.operator, setup.index, backend, setup.settings.parameters, self.metrics)
         self._context = WindowContext(self, runtime, backend, merging=False)
         self._call, self._clear = operation.caller(), operation.clearer()
@@ -144,12 +155,40 @@ class SlicedWindowOperator(FunctionOperator):
         source.line(depth, "else:", owner)
         self._adding.write(source, f"{n}", cells, key, value, depth + 1, owner, keyed)
 
+    def fold_batch(self, batch: Batch) -> bool:
+        """Add a batch of columns, one call for all records of a key and slice, if the aggregation can."""
+        fold = self._adding.fold
+        if fold is None or len(batch) < _LEAST or self._refusals > _PATIENCE:
+            return False
+        times = batch.time_column()
+        if times is None or not _SAFE <= int(times.min()) <= int(times.max()) <= -_SAFE:
+            return False
+        starts = self._slices.starts_of(times)
+        if any(self._is_behind(start) for start in np.unique(starts).tolist()):
+            return False  # the loop finds the late records
+        pairs: dict[tuple[int, UserValue], int] = defaultdict(count().__next__)  # in the order of the records
+        numbers = map(pairs.__getitem__, zip(starts.tolist(), batch.keys or (), strict=True))
+        groups = np.fromiter(numbers, np.int64, len(batch))
+        cells = [(self._cells(start), key) for start, key in pairs]
+        folded = fold(batch.widened(), groups, [values[key] for values, key in cells])
+        if folded is None:
+            self._refusals += 1
+            return False
+        self._refusals = 0
+        for (values, key), value in zip(cells, folded, strict=True):
+            values[key] = value
+        return True
+
+    def _is_behind(self, start: int) -> bool:
+        """Tell whether records of the slice are older than the watermark, or in no window at all."""
+        windows = self._slices.windows_of(start)
+        return not windows or windows[-1] + self._slices.size - 1 <= self.watermark
+
     def _slice_at(self, time: int) -> tuple[int, int, SliceCells | None]:
         """Return the slice of a record, and the cells to which it is added. None: the record is older than the
         watermark, or in no window at all."""
         start, end = self._slices.around(time)
-        windows = self._slices.windows_of(start)
-        if not windows or windows[-1] + self._slices.size - 1 <= self.watermark:
+        if self._is_behind(start):
             return start, end, None
         return start, end, self._cells(start)
 

@@ -85,7 +85,9 @@ class Loop:
         for output in self._outputs:
             output.expect(timed=batch.times is not None)
         keys = batch.keys if self._into else None
-        if keys is not None and batch.width:
+        if keys is not None and batch.columns and self._parts.operator(self._node.operator.id).fold_batch(batch):
+            pass
+        elif keys is not None and batch.width:
             field, timed = batch.key_field, batch.times is not None
             int_keys = field is not None and batch.columns[field].dtype.kind == INT
             self._run(_Variant(timed, True, batch.width, field, int_keys), batch, batch.time_list(), keys)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidegate.base.user_code import UserFunction, UserValue
-from tidegate.graph.plan import Chain, JobGraph
+from tidegate.graph.plan import Chain, ChainNode, JobGraph
 from tidegate.graph.transformation import Role
 from tidegate.operators.contracts.functions import FunctionWrapper
 from tidegate.operators.loop import rewrites
@@ -74,7 +74,8 @@ def _explained(chain: Chain, place: Place, known: list[tuple[Rewrite, Prepared]]
     reasons: list[str] = []
     how = CALLED
     if place.edge is None and place.node.operator.spec.takes_columns:
-        return Explained(place.node.operator.label, _name(place.function), ON_BATCHES, _columns_before(chain, place))
+        reason = _columns_before(chain, place.node)
+        return Explained(place.node.operator.label, _name(place.function), ON_BATCHES, reason)
     for rewrite, found in known:
         refusal = _refusal(rewrite, chain, place, found)
         if refusal is None:
@@ -93,14 +94,16 @@ def _name(function: UserFunction) -> str:
     return getattr(function, "__qualname__", None) or type(function).__name__
 
 
-def _columns_before(chain: Chain, place: Place) -> str:
-    """Say whether the records reach a function over batches as columns, and why not."""
-    before = next((n for n in chain.head.walk() if any(child is place.node for _, child in n.children)), None)
+def _columns_before(chain: Chain, node: ChainNode) -> str:
+    """Say whether the records reach an operator that takes columns as columns, and why not."""
+    before = next((n for n in chain.head.walk() if any(child is node for _, child in n.children)), None)
     if before is None:
         return "not as columns: records come from another chain, and columns are made of them"
     label, spec = before.operator.name, before.operator.spec
     if len(before.children) + len(before.edges) > 1:
         return f"not as columns: '{label}' has several readers"
+    if spec.takes_columns and not spec.callables:  # it passes on what it gets
+        return _columns_before(chain, before)
     if spec.takes_columns:
         return f"as columns from '{label}'"
     if spec.role is Role.SOURCE:
