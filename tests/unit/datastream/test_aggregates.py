@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.simulation.engine import Chances
 from tests.simulation.executor import Simulated
 from tidegate.base.errors import ProgramError, TidegateError
 from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
@@ -20,6 +21,7 @@ from tidegate.datastream import Aggregates, ProcessWindowFunction, StreamExecuti
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from tidegate.operators.contracts.batch import ColumnBatch
+from tidegate.operators.kinds import sliced_window
 from tidegate.operators.kinds.sliced_window import SlicedWindowOperator
 
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
@@ -179,6 +181,18 @@ def test_aggregations_that_need_each_record_do_not_fold(other: Any) -> None:
     assert Aggregates.of(Aggregates.count(), other).typed(PAIR).fold_columns is None
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_keys_are_numbered_in_the_order_of_their_first_record(seed: int) -> None:
+    chance = random.Random(seed)
+    low, span = chance.choice([(0, 5), (-3, 40), (2**62, 20), (-(2**63), 2**60)])
+    keys = [low + chance.randrange(span) for _ in range(100)]
+    batch = ColumnBatch.of_tuples(keys, keys)
+    batch.key_field, batch.keys = 0, keys
+    found, numbers = sliced_window._keys_of(batch)
+    assert found == list(dict.fromkeys(keys))
+    assert [found[number] for number in numbers.tolist()] == keys
+
+
 # -- windows
 
 
@@ -322,3 +336,40 @@ def test_records_between_windows_are_dropped(simulated: Simulated, folds: list[i
         found = list(results)
     assert sum(count for count, _ in found) == 200
     assert sum(total for _, total in found) == sum(n for n in range(400) if n % 100 < 50)
+
+
+FAULTS = Chances(die=0.1, zombie=0.1, late=0.1, rerun=0.05, rerun_whole=0.05, lose_store=0.2)
+MODES: dict[str, dict[str, Any]] = {
+    "aligned": {},
+    "unaligned": {"execution.checkpointing.unaligned.enabled": True},
+    "rocksdb": {"state.backend.type": "rocksdb"},
+    "batch": {"execution.runtime-mode": "BATCH"},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_batches_and_aggregates_survive_faults_in_many_rounds(
+    simulated: Simulated, mode: str, seed: int, folds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sliced_window, "_LEAST", 8)  # batches of unaligned rounds are small
+    settings = {
+        "parallelism.default": 2,
+        "execution.checkpointing.interval": "10 ms",
+        "tidegate.round.max-records": 700,
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": 1000,
+        "restart-strategy.fixed-delay.delay": "1 ms",
+    }
+    env = simulated(seed=seed, chances=FAULTS, **{**settings, **MODES[mode]})
+    windowed = pairs(env, 5000).window(SlidingEventTimeWindows.of(Time.seconds(2), Time.seconds(1)))
+    stream = windowed.aggregate(Aggregates.of(*EVERY[:5], Aggregates.first(0)), WithWindow())
+    with stream.execute_and_collect() as results:
+        found = sorted(results)
+    wanted = []
+    for key in range(3):
+        for start in range(-1000, 5000, 1000):
+            mine = [n for n in range(max(start, 0), min(start + 2000, 5000)) if n * 7 % 3 == key]
+            wanted.append((key, start, len(mine), sum(mine), min(mine), max(mine), sum(mine) / len(mine), key))
+    assert found == sorted(wanted)
+    assert folds or mode == "batch"

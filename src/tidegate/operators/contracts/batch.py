@@ -25,7 +25,7 @@ Keys = list[Any]
 TimeList = list[Any]
 """Event timestamps: ints, and None for a record without a timestamp."""
 Times = TimeList | Int64s
-"""Times are a column only where an assigner has made one, up to the loop that the records enter."""
+"""Times are a column where an assigner has made one, or where records came as columns, up to the loop that they enter."""
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 INT, FLOAT, BOOL, TEXT = "i", "f", "b", "O"
 """Types of columns: numpy's letters for kinds of data."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, repeat
 from typing import ClassVar, NoReturn
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from tidegate.base.clock import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.contracts.batch import Batch
+from tidegate.operators.contracts.batch import INT, Batch, Int64s
 from tidegate.operators.contracts.functions import SubtaskRuntimeContext
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, OperatorSetup
 from tidegate.operators.contracts.specs import WindowingSpec
@@ -164,19 +164,23 @@ class SlicedWindowOperator(FunctionOperator):
         if times is None or not _SAFE <= int(times.min()) <= int(times.max()) <= -_SAFE:
             return False
         starts = self._slices.starts_of(times)
-        if any(self._is_behind(start) for start in np.unique(starts).tolist()):
+        one = int(starts[0]) if (starts == starts[0]).all() else None
+        if any(self._is_behind(start) for start in ([one] if one is not None else np.unique(starts).tolist())):
             return False  # the loop finds the late records
-        pairs: dict[tuple[int, UserValue], int] = defaultdict(count().__next__)  # in the order of the records
-        numbers = map(pairs.__getitem__, zip(starts.tolist(), batch.keys or (), strict=True))
-        groups = np.fromiter(numbers, np.int64, len(batch))
-        cells = [(self._cells(start), key) for start, key in pairs]
-        folded = fold(batch.widened(), groups, [values[key] for values, key in cells])
+        if one is None:
+            pairs, groups = numbered(list(zip(starts.tolist(), batch.keys or (), strict=True)))
+            slices = {start: self._cells(start) for start in {start for start, _ in pairs}}
+            places = [(slices[start], key) for start, key in pairs]
+        else:
+            keys, groups = _keys_of(batch)
+            places = list(zip(repeat(self._cells(one)), keys))
+        folded = fold(batch.widened(), groups, [cells[key] for cells, key in places])
         if folded is None:
             self._refusals += 1
             return False
         self._refusals = 0
-        for (values, key), value in zip(cells, folded, strict=True):
-            values[key] = value
+        for (cells, key), value in zip(places, folded, strict=True):
+            cells[key] = value
         return True
 
     def _is_behind(self, start: int) -> bool:
@@ -350,6 +354,32 @@ def _whole(source: LoopSource, value: str) -> str:
     if source.fields(value) is None:
         return value
     return f"tg_values.row({source.bind('len', len)}(tg_values) - tg_i.__length_hint__() - 1)"
+
+
+def numbered(values: list[UserValue]) -> tuple[list[UserValue], Int64s]:
+    """Return the different values in the order of their first place, and the number of each value."""
+    numbers: dict[UserValue, int] = defaultdict(count().__next__)
+    found = np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
+    return list(numbers), found
+
+
+def _keys_of(batch: Batch) -> tuple[list[UserValue], Int64s]:
+    """Do the same for the keys of a batch. Ints that lie close together need no dict."""
+    keys = None if batch.key_field is None else batch.columns[batch.key_field]
+    if keys is None or keys.dtype.kind != INT:
+        return numbered(batch.keys or [])
+    low, length = int(keys.min()), len(batch)
+    span = int(keys.max()) - low + 1
+    if span > 4 * length:
+        return numbered(batch.keys or [])
+    offsets = keys.astype(np.int64) - low
+    first = np.full(span, length)
+    first[offsets[::-1]] = np.arange(length - 1, -1, -1)  # of equal keys, the first record is written last
+    found = np.flatnonzero(first < length)
+    found = found[np.argsort(first[found])]
+    numbers = np.empty(span, np.int64)
+    numbers[found] = np.arange(len(found))
+    return (found + low).tolist(), numbers[offsets]
 
 
 def _refuse() -> NoReturn:
