@@ -184,6 +184,11 @@ class OperatorSpec:
         """Return the assigner of timestamps; None: records keep their timestamps."""
         return None
 
+    @property
+    def folds_columns(self) -> bool:
+        """Tell whether records that arrive as columns are added as a whole, without a call for each record."""
+        return False
+
     def in_batch_mode(self) -> OperatorSpec:
         """Return the spec that takes this one's place in batch mode."""
         return self

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.programs import program_of
 from tests.simulation.engine import Chances
 from tests.simulation.executor import Simulated
 from tidegate.base.errors import ProgramError, TidegateError
@@ -20,9 +21,11 @@ from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.datastream import Aggregates, ProcessWindowFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from tidegate.graph.plan import build
 from tidegate.operators.contracts.batch import ColumnBatch
 from tidegate.operators.kinds import sliced_window
 from tidegate.operators.kinds.sliced_window import SlicedWindowOperator
+from tidegate.operators.loop.rewrites.explain import explain_functions
 
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 MIXED = Types.TUPLE([Types.LONG(), Types.DOUBLE(), Types.STRING()])
@@ -373,3 +376,12 @@ def test_batches_and_aggregates_survive_faults_in_many_rounds(
             wanted.append((key, start, len(mine), sum(mine), min(mine), max(mine), sum(mine) / len(mine), key))
     assert found == sorted(wanted)
     assert folds or mode == "batch"
+
+
+def test_explain_says_that_columns_are_added_as_a_whole() -> None:
+    env = StreamExecutionEnvironment()
+    windowed = pairs(env, 10).window(TumblingEventTimeWindows.of(Time.seconds(1)))
+    windowed.aggregate(Aggregates.sum(1)).print()
+    windowed.aggregate(Aggregates.count_distinct(1)).print()
+    found = [one for one in explain_functions(build(program_of(env, "job"), 1, None, {})) if "Windows" in one.operator]
+    assert ["added as a whole" in one.reason for one in found] == [True, False]

@@ -261,6 +261,10 @@ class WindowSpec(WindowingSpec):
 class SlicedWindowSpec(WindowingSpec):
     """Describe aligned event-time windows that fire when the watermark passes their end."""
 
+    @property
+    def folds_columns(self) -> bool:
+        return getattr(self.function.contents.function, "fold_columns", None) is not None
+
 
 @dataclass(frozen=True)
 class AsyncSpec(FunctionSpec):

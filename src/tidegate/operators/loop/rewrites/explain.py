@@ -82,6 +82,8 @@ def _explained(chain: Chain, place: Place, known: list[tuple[Rewrite, Prepared]]
             how = rewrite.name
             break
         reasons.append(f"not {rewrite.name}: {refusal}")
+    if place.edge is None and place.node.operator.spec.folds_columns:
+        reasons.append("records that arrive as columns are added as a whole")
     operator = place.node.operator.label
     name = f"key of '{operator}'" if place.edge else operator
     return Explained(name, _name(place.function), how, "; ".join(reasons))
