@@ -399,7 +399,7 @@ def test_explain_says_where_the_chain_stays_columnar() -> None:
         doubled
     ).print()
     found = explain_functions(build(program_of(env, "job"), 1, None, {}))
-    text = "; ".join(one.reason for one in found if one.how == "on batches")
+    text = "; ".join(one.reason for one in found if one.how == "called on batches")
     assert "as columns from 'numbers', for each batch that the source gives as columns" in text
     assert "as columns from 'map_batches'" in text
     assert "not as columns: 'Map' gives its records one by one" in text

@@ -21,7 +21,7 @@ from tidegate.operators.loop.rewrites.rewrite import Place, Prepared, Refused, R
 log = logging.getLogger(__name__)
 
 CALLED = "called"
-ON_BATCHES = "on batches"
+ON_BATCHES = "called on batches"
 """A function over batches: its operator calls it with columns."""
 
 
