@@ -1,6 +1,8 @@
 """The API users write: DataStream programs, with PyFlink's names. Exports what ``pyflink.datastream`` exports."""
 
+from tidegate.datastream.aggregates import Aggregates
 from tidegate.datastream.async_data_stream import AsyncDataStream
+from tidegate.datastream.batch_functions import BatchFilterFunction, BatchFlatMapFunction, BatchMapFunction
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpoint_storage import (
     CheckpointStorage,
@@ -71,10 +73,14 @@ from tidegate.datastream.window import (
 
 __all__ = [
     "AggregateFunction",
+    "Aggregates",
     "AsyncDataStream",
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "BatchFilterFunction",
+    "BatchFlatMapFunction",
+    "BatchMapFunction",
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",

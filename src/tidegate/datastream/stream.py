@@ -16,10 +16,20 @@ from tidegate.common.conversion import converter
 from tidegate.common.execution_config import ExecutionConfig
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TupleTypeInfo, TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
+from tidegate.connectors.formats.arrow_batches import Layout
 from tidegate.connectors.frames.for_each_checkpoint import for_each_checkpoint
 from tidegate.connectors.functions.function_sink import AddedSink, FunctionSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.connectors.values.sinks import CollectSink, PrintSink, collected
+from tidegate.datastream.batch_functions import (
+    BatchFilter,
+    BatchFilterFunction,
+    BatchFlatMap,
+    BatchFlatMapFunction,
+    BatchMap,
+    BatchMapFunction,
+    expect_format,
+)
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.base import SupportsPreprocessing
 from tidegate.datastream.functions import (
@@ -47,7 +57,15 @@ from tidegate.datastream.typed_functions import (
 )
 from tidegate.graph.transformation import Input, OperatorSpec, Partitioning, Ship, Transformation
 from tidegate.operators.contracts.sink import Sink
-from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, TimestampsSpec
+from tidegate.operators.contracts.specs import (
+    BatchSpec,
+    FilterSpec,
+    FlatMapSpec,
+    MapSpec,
+    ProcessSpec,
+    SinkSpec,
+    TimestampsSpec,
+)
 
 if TYPE_CHECKING:
     from tidegate.datastream.cached_stream import CachedDataStream
@@ -109,6 +127,54 @@ class DataStream(StreamOperatorSettings):
     def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
         """Keep the records for which the function returns True."""
         return self._then("Filter", FilterSpec(expect_function("filter", func, FilterFunction)), self._type)
+
+    def map_batches(
+        self,
+        func: Callable[[Any], Any] | BatchMapFunction,
+        output_type: TypeInformation | None = None,
+        *,
+        batch_format: str = "arrow",
+        batch_size: int | None = None,
+    ) -> DataStream:
+        """Call the function with whole batches of records, as columns. It returns one record for each record, in their order:
+        records keep their timestamps.
+
+        ``output_type``: the type of the results; None: the type of this stream. ``batch_format``: what the function gets and
+        returns, a ``pyarrow.RecordBatch`` ("arrow"), a data frame of "pandas" or "polars", or a dict of "numpy" arrays.
+        ``batch_size``: the most records of a batch; batches may be smaller.
+        """
+        expect_type("map_batches", output_type)
+        function = expect_function("map_batches", func, BatchMapFunction)
+        return self._batched("map_batches", BatchMap, function, output_type, batch_format, batch_size)
+
+    def filter_batches(
+        self,
+        func: Callable[[Any], Any] | BatchFilterFunction,
+        *,
+        batch_format: str = "arrow",
+        batch_size: int | None = None,
+    ) -> DataStream:
+        """Keep the records for which the function returns True: one boolean for each record of a batch, as an array. Arguments
+        as for ``map_batches``."""
+        function = expect_function("filter_batches", func, BatchFilterFunction)
+        return self._batched("filter_batches", BatchFilter, function, None, batch_format, batch_size)
+
+    def flat_map_batches(
+        self,
+        func: Callable[[Any], Any] | BatchFlatMapFunction,
+        output_type: TypeInformation | None = None,
+        *,
+        batch_format: str = "arrow",
+        batch_size: int | None = None,
+    ) -> DataStream:
+        """Emit any number of records for a batch. Arguments as for ``map_batches``.
+
+        The results have no timestamps, because no result belongs to one input record. A function that returns ``(batch, rows)``
+        keeps them: ``rows`` has for each result the number of an input record, from 0.
+        """
+        expect_type("flat_map_batches", output_type)
+        function = expect_function("flat_map_batches", func, BatchFlatMapFunction)
+        return self._batched("flat_map_batches", BatchFlatMap, function, output_type, batch_format, batch_size)
 
     def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> DataStream:
         """Process records with timestamps, watermark and side outputs. State and timers need a keyed stream."""
@@ -381,6 +447,23 @@ class DataStream(StreamOperatorSettings):
         expect_type(name, type_info)
         operator = self._env._add(name, spec, self._inputs, output_type=type_info)
         return DataStream(self._env, (Input(operator.id),), type_info)
+
+    def _batched(
+        self,
+        method: str,
+        call: type[BatchMap | BatchFilter | BatchFlatMap],
+        function: Any,
+        output_type: TypeInformation | None,
+        batch_format: str,
+        batch_size: int | None,
+    ) -> DataStream:
+        if batch_size is not None and expect_int(method, batch_size, "batch_size=10_000") < 1:
+            raise ProgramError(f"The batch_size of {method} is less than 1", found=str(batch_size), cure="leave it out")
+        info = output_type or self._type
+        given, made = Layout.checked(method, self._type), Layout.checked(method, info)
+        spec = BatchSpec(call(function, given, expect_format(method, batch_format), made), batch_size)
+        operator = self._env._add(method, spec, self._unkeyed(), output_type=info)
+        return DataStream(self._env, (Input(operator.id),), info)
 
     def _sink(self, name: str, sink: Sink) -> DataStreamSink:
         return DataStreamSink(self._env, self._env._add(f"Sink: {name}", SinkSpec(sink, self._type), self._inputs).id)

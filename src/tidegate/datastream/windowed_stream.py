@@ -11,6 +11,7 @@ from tidegate.base.user_code import calling_line
 from tidegate.common.conversion import converter
 from tidegate.common.time import Duration, Time, millis_of
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation
+from tidegate.datastream.aggregates import Aggregate, Aggregation
 from tidegate.datastream.aggregations import (
     Field,
     GreatestOf,
@@ -126,12 +127,24 @@ class _Windows:
 
     def aggregate(
         self,
-        aggregate_function: AggregateFunction,
+        aggregate_function: AggregateFunction | Aggregate,
         window_function: Any = None,
-        accumulator_type: TypeInformation | None = None,
-        output_type: TypeInformation | None = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+        *more: Aggregate,
     ) -> DataStream:
-        """Aggregate each window in an accumulator, record by record. Its result is emitted when the window fires."""
+        """Aggregate each window in an accumulator, record by record. Its result is emitted when the window fires.
+
+        Instead of a function there may be any number of ``Aggregates``: ``aggregate(Aggregates.sum("price"), Aggregates.count())``
+        emits a tuple with a result for each. Combine them by ``Aggregates.of(...)`` to give a window function too.
+        """
+        if isinstance(aggregate_function, Aggregate):
+            every = (aggregate_function, window_function, accumulator_type, output_type, *more)
+            return self.aggregate(Aggregation(tuple(one for one in every if one is not None)))
+        if isinstance(aggregate_function, Aggregation):
+            aggregate_function = aggregate_function.typed(self._keyed_stream._type)
+            if output_type is None and window_function is None:
+                output_type = aggregate_function.output_type
         parts = ("create_accumulator", "add", "get_result", "merge")
         if isinstance(aggregate_function, type) or not all(hasattr(aggregate_function, part) for part in parts):
             cure = "extend AggregateFunction and pass an object of it"

@@ -125,6 +125,9 @@ class OperatorSpec:
     inputs: ClassVar[int] = 1
     """The number of inputs that the operator distinguishes. A union is one input with several edges."""
     emits: ClassVar[Emits] = Emits.ANY
+    takes_columns: ClassVar[bool] = False
+    """The operator takes whole batches of columns, and emits columns then. An operator with a function over batches always
+    emits columns."""
     calls_only: ClassVar[bool] = False
     """The operator itself calls the user function, so no rewrite can replace the call in the loop."""
 
@@ -179,6 +182,11 @@ class OperatorSpec:
     def timestamp_assigner(self) -> TimestampAssigner | Callable[[UserValue, int], int] | None:
         """Return the assigner of timestamps; None: records keep their timestamps."""
         return None
+
+    @property
+    def folds_columns(self) -> bool:
+        """Tell whether records that arrive as columns are added as a whole, without a call for each record."""
+        return False
 
     def in_batch_mode(self) -> OperatorSpec:
         """Return the spec that takes this one's place in batch mode."""

@@ -16,6 +16,7 @@ from tests.unit.connectors.format_examples import ITEM, ITEM_COLUMNS, RECORD, cs
 from tidegate.base.errors import CorruptFileError, UserCodeError
 from tidegate.common import Row, Types
 from tidegate.connectors.files.source import FileSource
+from tidegate.connectors.formats.arrow_batches import ArrowBatch
 from tidegate.datastream.formats.avro import AvroFormat, AvroInputFormat, AvroSchema
 from tidegate.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from tidegate.datastream.formats.json import JsonLinesFormat
@@ -129,11 +130,21 @@ def test_tuples_of_numbers_and_texts_stay_columns(tmp_path: Path) -> None:
     file_format = ParquetColumnarRowInputFormat(ITEM_COLUMNS, as_tuples=True)
     assert file_format.produced_type() == Types.TUPLE(ITEM.get_field_types())
     (batch,) = file_format.read(str(path), path.stat().st_size, 0, path.stat().st_size)
-    assert isinstance(batch, ColumnBatch)
+    assert isinstance(batch, ArrowBatch)
+    columns = batch.as_columns()
+    assert isinstance(columns, ColumnBatch)
+    assert columns.rows() == batch.rows()
     assert batch.rows() == [tuple(item(n)) for n in range(COUNT)]
     pyarrow.parquet.write_table(pyarrow.table({"id": [1, None]}), path)
     some = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["id"], [Types.INT()]), as_tuples=True)
     assert read(some, path) == [(1,), (None,)]
+
+
+def test_text_that_is_not_utf8_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array([b"a", b"\xff"])}), path)
+    with pytest.raises(CorruptFileError, match=str(path)):
+        read(ParquetColumnarRowInputFormat(Types.ROW_NAMED(["text"], [Types.STRING()])), path)
 
 
 def test_other_readers(tmp_path: Path) -> None:

@@ -253,9 +253,19 @@ def row_values(row_type: RowTypeInfo, columns: list[Any]) -> list[list[Any]]:
     made = []
     for info, column in zip(row_type.get_field_types(), columns, strict=True):
         convert = _from_arrow(info)
-        values = column.to_pylist()
+        values = _objects(column)
         made.append(values if convert is None else [convert(value) for value in values])
     return made
+
+
+_FAST = frozenset(("int8", "int16", "int32", "int64", "float", "double", "bool", "string"))
+
+
+def _objects(column: Any) -> list[Any]:
+    """The values as Python objects. Where numpy has the type, its way is several times faster than Arrow's."""
+    fast = not column.null_count and str(column.type) in _FAST
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist() if fast else column.to_pylist()
+    return values
 
 
 def _from_arrow(info: TypeInformation) -> Converter | None:

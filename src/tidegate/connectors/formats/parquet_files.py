@@ -11,18 +11,18 @@ from tidegate.common.configuration import notice
 from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.files.file_format import BulkFormat, unchanged
+from tidegate.connectors.formats.arrow_batches import ArrowBatch, Layout
 from tidegate.connectors.formats.arrow_types import (
     arrow_schema,
     converters,
     from_columns,
-    row_values,
     schema_of_avro,
     to_columns,
 )
 from tidegate.connectors.formats.avro_schemas import AvroSchema, GenericRecordAvroTypeInfo, misfit
-from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
+from tidegate.connectors.formats.columns import ROWS, RowColumns
 from tidegate.connectors.values.ranges import BATCH_SIZE
-from tidegate.operators.contracts.batch import Batch, ColumnBatch
+from tidegate.operators.contracts.batch import Batch
 from tidegate.table.types import row_of
 
 ROW_GROUP = 1 << 17
@@ -112,6 +112,7 @@ class ParquetColumnarRowInputFormat(_ParquetFormat):
         self._type = row_of("ParquetColumnarRowInputFormat", row_type)
         self._case_sensitive, self._as_tuples = is_case_sensitive, as_tuples
         self._names = self._type.get_field_names()
+        self._layout = Layout(self.produced_type())
         if as_tuples:
             self.batch_size = BATCH_SIZE
 
@@ -122,14 +123,12 @@ class ParquetColumnarRowInputFormat(_ParquetFormat):
         return asked_columns(file.schema_arrow, self._names, path, self._case_sensitive)
 
     def _values(self, batch: Any) -> Sequence[Any] | Batch:
-        wanted = arrow_schema(self._type)
+        arrow, wanted = library("pyarrow", "Parquet files"), self._layout.schema
         columns = [column.cast(field.type) for column, field in zip(batch.columns, wanted, strict=True)]
-        if not self._as_tuples:
-            return rows_of(row_values(self._type, columns), self._names)
-        made = [_numbers(column) for column in columns]
-        if all(column is not None for column in made):
-            return ColumnBatch.of_tuples(*made)
-        return list(zip(*row_values(self._type, columns), strict=True))
+        for column in columns:
+            if arrow.types.is_string(column.type):
+                column.validate(full=True)  # here the error names the file: texts are decoded later, if at all
+        return ArrowBatch(arrow.RecordBatch.from_arrays(columns, schema=wanted), self._layout)
 
 
 _NO_HADOOP = "files are read and written without Hadoop"
@@ -140,13 +139,6 @@ def _without_effect(method: str, **given: tuple[bool, str]) -> None:
     for name, (is_set, reason) in given.items():
         if is_set:
             notice(f"{method}({name})", reason)
-
-
-def _numbers(column: Any) -> Any:
-    """A column for a column batch: numbers or texts without missing values; None for other columns."""
-    if column.null_count or str(column.type) not in ("int8", "int16", "int32", "int64", "double", "bool", "string"):
-        return None
-    return column.to_pylist() if str(column.type) == "string" else column.to_numpy(zero_copy_only=False)
 
 
 class AvroParquetFormat(_ParquetFormat):

@@ -25,7 +25,7 @@ Keys = list[Any]
 TimeList = list[Any]
 """Event timestamps: ints, and None for a record without a timestamp."""
 Times = TimeList | Int64s
-"""Times are a column only where an assigner has made one, up to the loop that the records enter."""
+"""Times are a column where an assigner has made one, or where records came as columns, up to the loop that they enter."""
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 INT, FLOAT, BOOL, TEXT = "i", "f", "b", "O"
 """Types of columns: numpy's letters for kinds of data."""
@@ -81,6 +81,15 @@ class Batch:
     def schema(self) -> Schema | None:
         """Return the schema of the columns; None if the batch has rows."""
         return None
+
+    @property
+    def is_columnar(self) -> bool:
+        """Tell whether the records can become columns without a look at each record. No one can change such records."""
+        return isinstance(self._rows, range)
+
+    def as_columns(self) -> Batch:
+        """Return the same records as a ``ColumnBatch``, if the batch holds columns in another form; else itself."""
+        return self
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -147,6 +156,7 @@ class ColumnBatch(Batch):
 
     __slots__ = ("columns", "key_field", "width")
 
+    is_columnar = True
     columns: Sequence[Column]
     width: int
     key_field: int | None

@@ -173,6 +173,8 @@ class StreamOperator:
 
     collects: ClassVar[bool] = False
     """The operator takes whole batches (``take_batch``, ``settle``), and a loop collects its records."""
+    takes_columns: ClassVar[bool] = False
+    """``take_batch`` may also be called inside of a chain, with a batch of columns."""
     emits_fresh: ClassVar[bool] = False
     """No one else holds the emitted records: the first reader needs no copy."""
     follows_input: ClassVar[bool] = True
@@ -268,6 +270,11 @@ class StreamOperator:
     def take_batch(self, batch: Batch) -> None:
         """Process a batch as the head of the chain (if the operator ``collects``)."""
         raise NotImplementedError
+
+    def fold_batch(self, batch: Batch) -> bool:
+        """Process a keyed batch of columns as a whole, at the head of the chain. False: nothing has happened, and the
+        loop processes the records."""
+        return False
 
     def settle(self) -> None:
         """Process what was collected: the loop has finished a batch."""

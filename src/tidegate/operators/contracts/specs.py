@@ -125,6 +125,23 @@ class FilterSpec(RecordTimeSpec):
 
 
 @dataclass(frozen=True)
+class BatchSpec(FunctionSpec):
+    """Describe a function over batches: ``function`` has ``process_batch(batch)``, which returns the batch to emit."""
+
+    methods = ("process_batch",)
+    emits = Emits.BATCH
+    calls_only = True
+    takes_columns = True
+
+    most: int | None = None
+    """The most records of a batch; None: batches have the size in which they come."""
+
+    @property
+    def gives_time(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
 class ProcessSpec(TaggingSpec):
     """Describe a process function: ``function`` has ``process_element(value, ctx)`` and may have ``on_timer``."""
 
@@ -244,6 +261,10 @@ class WindowSpec(WindowingSpec):
 class SlicedWindowSpec(WindowingSpec):
     """Describe aligned event-time windows that fire when the watermark passes their end."""
 
+    @property
+    def folds_columns(self) -> bool:
+        return getattr(self.function.contents.function, "fold_columns", None) is not None
+
 
 @dataclass(frozen=True)
 class AsyncSpec(FunctionSpec):
@@ -260,6 +281,7 @@ class AsyncSpec(FunctionSpec):
 @dataclass(frozen=True)
 class TimestampsSpec(OperatorSpec):
     emits = Emits.BATCH
+    takes_columns = True
 
     watermarks: WatermarkStrategy
 

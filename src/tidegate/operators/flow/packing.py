@@ -85,11 +85,14 @@ class Packer:
     def unpack(self, payload: Payload) -> Batch:
         """Unpack the batch of a chunk. Columns of ints may be narrower than 64 bits."""
         values, packed_keys, packed_times = payload
-        times = None if packed_times is None else PLAIN.unpack_list(packed_times)
         if values[0] != COLUMNS:
+            times = None if packed_times is None else PLAIN.unpack_list(packed_times)
             return Batch(self._rows(values), times, None if packed_keys is None else KEYS.unpack_list(packed_keys))
         batch = unpack_columns(values)
-        batch.times = times
+        if packed_times is not None and packed_times[0] == COLUMNS:
+            batch.times = unpack_columns(packed_times).columns[0].astype(np.int64)
+        elif packed_times is not None:
+            batch.times = PLAIN.unpack_list(packed_times)
         if packed_keys is not None:
             field = batch.key_field = packed_field(packed_keys)
             batch.keys = KEYS.unpack_list(packed_keys) if field is None else batch.columns[field].tolist()

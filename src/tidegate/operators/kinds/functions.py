@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.graph.plan import ChainNode
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.functions import ProcessContext, SubtaskRuntimeContext, checkpointed
-from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
-from tidegate.operators.contracts.specs import BroadcastProcessSpec, ReduceSpec
+from tidegate.operators.contracts.operator import CollectingOperator, OperatorRound, OperatorSetup
+from tidegate.operators.contracts.specs import BatchSpec, BroadcastProcessSpec, ReduceSpec
 from tidegate.operators.kinds.function_operator import BroadcastContext, FunctionOperator, ReadOnlyContext
 from tidegate.operators.kinds.own_state import OwnState
+from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.codegen import LoopSource
 from tidegate.state.descriptors import ValueStateDescriptor
 from tidegate.state.snapshot import OperatorSnapshot, Redistribution
@@ -124,3 +127,31 @@ class ReduceOperator(FunctionOperator):
         source.call(f"{self.id}", self.function, [before, value], out, depth + 1, owner)
         source.line(depth, f"{source.bind(f'u{self.id}', state.update)}({out})", owner)
         source.consumers(self, None, out, depth)
+
+
+class BatchOperator(CollectingOperator, FunctionOperator):
+    """Call a function over whole batches. A batch of columns is handed over as it is; records of a loop are collected
+    first."""
+
+    takes_columns: ClassVar[bool] = True
+    emits_fresh: ClassVar[bool] = True
+
+    def take_batch(self, batch: Batch) -> None:
+        most = self.operator.spec_as(BatchSpec).most or len(batch)
+        for start in range(0, len(batch), most):
+            self._process(batch.part(start, min(start + most, len(batch))))
+
+    def settle(self) -> None:
+        if self.values:
+            batch = Batch(self.values.copy(), self.timestamps.copy() or None)
+            self.clear()
+            self.take_batch(batch)
+
+    def _process(self, batch: Batch) -> None:
+        try:
+            result: Batch = self.function(batch)
+        except BaseException as error:
+            where = f"operator '{self.operator.name}', batch of {len(batch)} records"
+            raise user_error(error, where, None, added=self.operator.place) from error
+        if len(result):
+            self.setup.emit(result)

@@ -7,6 +7,7 @@ from tidegate.graph.transformation import OperatorSpec
 from tidegate.operators.contracts.operator import OperatorSetup, StreamOperator
 from tidegate.operators.contracts.specs import (
     AsyncSpec,
+    BatchSpec,
     BroadcastProcessSpec,
     CoFlatMapSpec,
     CoMapSpec,
@@ -25,6 +26,7 @@ from tidegate.operators.contracts.specs import (
 )
 from tidegate.operators.kinds.async_io import AsyncOperator
 from tidegate.operators.kinds.functions import (
+    BatchOperator,
     BroadcastProcessOperator,
     CoMapOperator,
     FilterOperator,
@@ -52,6 +54,7 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     IntervalJoinSpec: IntervalJoinOperator,
     ReduceSpec: ReduceOperator,
     AsyncSpec: AsyncOperator,
+    BatchSpec: BatchOperator,
     TimestampsSpec: TimestampsOperator,
     SinkSpec: SinkOperator,
     SlicedWindowSpec: SlicedWindowOperator,

@@ -9,13 +9,18 @@ watermark take another way (``_behind``).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from heapq import heappop, heappush
+from itertools import count, repeat
 from typing import ClassVar, NoReturn
+
+import numpy as np
 
 from tidegate.base.clock import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import ChainNode
+from tidegate.operators.contracts.batch import INT, Batch, Int64s
 from tidegate.operators.contracts.functions import SubtaskRuntimeContext
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, OperatorSetup
 from tidegate.operators.contracts.specs import WindowingSpec
@@ -40,6 +45,10 @@ SLICES = "slices"
 FIRED = "fired"
 """The part with key groups, first and last, and the watermark up to which their windows have fired."""
 _FIRE, _CLEAN_UP = 0, 1
+_SAFE = -(1 << 62)
+"""Arithmetic on the times of a column cannot leave 64 bits from here to its opposite."""
+_LEAST, _PATIENCE = 64, 16
+"""The least number of records to add at once, and the number of refusals after which no batch is tried."""
 _SERIALIZER = TimeWindowSerializer()
 
 
@@ -59,6 +68,8 @@ class SlicedWindowOperator(FunctionOperator):
         self.windows = namespaces.slices(aligned.size, aligned.slide, aligned.offset)
         self._lateness = operation.lateness
         self._adding = adding_to(operation.contents)
+        self._refusals = 0
+        """Consecutive batches that the aggregation could not add as a whole."""
         runtime = SubtaskRuntimeContext(self.operator, setup.index, backend, setup.settings.parameters, self.metrics)
         self._context = WindowContext(self, runtime, backend, merging=False)
         self._call, self._clear = operation.caller(), operation.clearer()
@@ -144,12 +155,44 @@ class SlicedWindowOperator(FunctionOperator):
         source.line(depth, "else:", owner)
         self._adding.write(source, f"{n}", cells, key, value, depth + 1, owner, keyed)
 
+    def fold_batch(self, batch: Batch) -> bool:
+        """Add a batch of columns, one call for all records of a key and slice, if the aggregation can."""
+        fold = self._adding.fold
+        if fold is None or len(batch) < _LEAST or self._refusals > _PATIENCE:
+            return False
+        times = batch.time_column()
+        if times is None or not _SAFE <= int(times.min()) <= int(times.max()) <= -_SAFE:
+            return False
+        starts = self._slices.starts_of(times)
+        one = int(starts[0]) if (starts == starts[0]).all() else None
+        if any(self._is_behind(start) for start in ([one] if one is not None else np.unique(starts).tolist())):
+            return False  # the loop finds the late records
+        if one is None:
+            pairs, groups = numbered(list(zip(starts.tolist(), batch.keys or (), strict=True)))
+            slices = {start: self._cells(start) for start in {start for start, _ in pairs}}
+            places = [(slices[start], key) for start, key in pairs]
+        else:
+            keys, groups = _keys_of(batch)
+            places = list(zip(repeat(self._cells(one)), keys))
+        folded = fold(batch.widened(), groups, [cells[key] for cells, key in places])
+        if folded is None:
+            self._refusals += 1
+            return False
+        self._refusals = 0
+        for (cells, key), value in zip(places, folded, strict=True):
+            cells[key] = value
+        return True
+
+    def _is_behind(self, start: int) -> bool:
+        """Tell whether records of the slice are older than the watermark, or in no window at all."""
+        windows = self._slices.windows_of(start)
+        return not windows or windows[-1] + self._slices.size - 1 <= self.watermark
+
     def _slice_at(self, time: int) -> tuple[int, int, SliceCells | None]:
         """Return the slice of a record, and the cells to which it is added. None: the record is older than the
         watermark, or in no window at all."""
         start, end = self._slices.around(time)
-        windows = self._slices.windows_of(start)
-        if not windows or windows[-1] + self._slices.size - 1 <= self.watermark:
+        if self._is_behind(start):
             return start, end, None
         return start, end, self._cells(start)
 
@@ -311,6 +354,32 @@ def _whole(source: LoopSource, value: str) -> str:
     if source.fields(value) is None:
         return value
     return f"tg_values.row({source.bind('len', len)}(tg_values) - tg_i.__length_hint__() - 1)"
+
+
+def numbered(values: list[UserValue]) -> tuple[list[UserValue], Int64s]:
+    """Return the different values in the order of their first place, and the number of each value."""
+    numbers: dict[UserValue, int] = defaultdict(count().__next__)
+    found = np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
+    return list(numbers), found
+
+
+def _keys_of(batch: Batch) -> tuple[list[UserValue], Int64s]:
+    """Do the same for the keys of a batch. Ints that lie close together need no dict."""
+    keys = None if batch.key_field is None else batch.columns[batch.key_field]
+    if keys is None or keys.dtype.kind != INT:
+        return numbered(batch.keys or [])
+    low, length = int(keys.min()), len(batch)
+    span = int(keys.max()) - low + 1
+    if span > 4 * length:
+        return numbered(batch.keys or [])
+    offsets = keys.astype(np.int64) - low
+    first = np.full(span, length)
+    first[offsets[::-1]] = np.arange(length - 1, -1, -1)  # of equal keys, the first record is written last
+    found = np.flatnonzero(first < length)
+    found = found[np.argsort(first[found])]
+    numbers = np.empty(span, np.int64)
+    numbers[found] = np.arange(len(found))
+    return (found + low).tolist(), numbers[offsets]
 
 
 def _refuse() -> NoReturn:

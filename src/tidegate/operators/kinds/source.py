@@ -207,6 +207,7 @@ class TimestampsOperator(CollectingOperator):
     As in Flink, watermarks from upstream are ignored, except the last one at the end of input.
     """
 
+    takes_columns: ClassVar[bool] = True
     follows_input: ClassVar[bool] = False
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
@@ -224,11 +225,21 @@ class TimestampsOperator(CollectingOperator):
         super().restore(snapshot, round)
         self._generator = self._strategy.restored(snapshot.values(GENERATOR), round.now_ms())
 
+    def take_batch(self, batch: Batch) -> None:
+        if batch.is_columnar:
+            self._take(batch)  # as columns
+        else:
+            super().take_batch(batch)
+
     def settle(self) -> None:
-        if not self.values:
+        if self.values:
+            batch = Batch(self.values.copy(), self.timestamps.copy() or None)
+            self.clear()
+            self._take(batch)
+
+    def _take(self, batch: Batch) -> None:
+        if not len(batch):
             return
-        batch = Batch(self.values.copy(), self.timestamps.copy() or None)
-        self.clear()
         try:
             batch = self._strategy.timed(batch)
         except BaseException as error:

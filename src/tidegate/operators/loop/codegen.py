@@ -92,12 +92,14 @@ class Loop:
     def __call__(self, batch: Batch) -> None:
         """Process a batch: its records pass the chain, up to the outputs and the operators that collect."""
         if self._ways is None:
-            self._ways = self._parts.rewrites.whole_batch(self._node, self._parts, into=self._into)
+            self._ways = [*self._handed(), *self._parts.rewrites.whole_batch(self._node, self._parts, into=self._into)]
             self._find_readers()
         for output in self._outputs:
             output.expect(timed=batch.times is not None)
         keys = batch.keys if self._into else None
-        if keys is not None and batch.width:
+        if keys is not None and batch.columns and self._parts.operator(self._node.operator.id).fold_batch(batch):
+            pass
+        elif keys is not None and batch.width:
             field, timed = batch.key_field, batch.times is not None
             int_keys = field is not None and batch.columns[field].dtype.kind == INT
             self._run(_Variant(timed, True, batch.width, field, int_keys), batch, batch.time_list(), keys)
@@ -105,6 +107,20 @@ class Loop:
             self.run_rows(batch.rows(), batch.time_list(), keys)
         for operator in self._collecting:
             operator.settle()
+
+    def _handed(self) -> list[WholeBatch]:
+        """Return the way for columns to the only reader, if this reader takes columns: no loop makes rows for it."""
+        children = [] if self._into or self._node.edges else self._node.children
+        readers = [self._parts.operator(child.operator.id) for tag, child in children if tag is None]
+        if len(children) != 1 or not readers or not readers[0].takes_columns or readers[0].key_context is not None:
+            return []
+
+        def hand_over(batch: Batch) -> bool:
+            if batch.is_columnar:
+                readers[0].take_batch(batch)
+            return batch.is_columnar
+
+        return [hand_over]
 
     def _find_readers(self) -> None:
         """Find the outputs of the loop, and the operators that collect the loop's output."""

@@ -23,6 +23,7 @@ from tidegate.operators.loop.rewrites.rewrite import Owner
 from tidegate.operators.windows.operation import Aggregated, Buffered, Contents, Reduced
 
 if TYPE_CHECKING:
+    from tidegate.operators.contracts.batch import Batch, Int64s
     from tidegate.operators.loop.codegen import LoopSource
     from tidegate.state.slices import SliceCells
 
@@ -65,6 +66,13 @@ class Slices:
         if time < cut:
             return Slice(start, cut)
         return Slice(cut, start + self._slide)
+
+    def starts_of(self, times: Int64s) -> Int64s:
+        """Return the starts of the slices that contain the times."""
+        starts = times - (times - self._offset) % self._slide
+        if self._cut:
+            starts = starts + self._cut * (times >= starts + self._cut)
+        return starts
 
     def windows_of(self, start: int) -> range:
         """Return the starts of the windows that contain the slice at ``start``, the latest first. Empty: the slice lies
@@ -114,10 +122,16 @@ def _twos(number: int) -> int:
     return (number & -number).bit_length() - 1
 
 
+Fold = Callable[["Batch", "Int64s", list[UserValue]], list[UserValue] | None]
+"""Batch, number of the group of each record, value of each group or None -> new values. None: nothing has happened."""
+
+
 class Adding:
     """Define one way to add records. ``type``: the type of the value. Cells hold None where a key has no value."""
 
     type: TypeInformation | None
+    fold: Fold | None = None
+    """Adds a whole batch of columns, if the function has a way."""
 
     def write(
         self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool
@@ -209,6 +223,7 @@ class _Aggregating(Adding):
         self.type, self._own = contents.type, _owning(contents.type)
         self._add, self._create = contents.add, contents.function.create_accumulator
         self._merge, self._result = contents.function.merge, contents.function.get_result
+        self.fold = getattr(contents.function, "fold_columns", None)
 
     def write(
         self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool

@@ -199,6 +199,7 @@ def _only_child(node: ChainNode) -> ChainNode | None:
 
 
 def _record_of(batch: Batch) -> Value:
+    batch = batch.as_columns()
     if batch.columns:
         fields = tuple(map(field_of, batch.columns))
         return fields if batch.width else fields[0]

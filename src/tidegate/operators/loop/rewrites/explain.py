@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common import options
-from tidegate.graph.plan import Chain, JobGraph
+from tidegate.graph.plan import Chain, ChainNode, JobGraph
+from tidegate.graph.transformation import Role
+from tidegate.operators.contracts.functions import FunctionWrapper
 from tidegate.operators.loop import rewrites
 from tidegate.operators.loop.fast_json import functions_used
 from tidegate.operators.loop.rewrites import prepared
@@ -21,6 +23,8 @@ from tidegate.operators.loop.rewrites.rewrite import Place, Prepared, Refused, R
 log = logging.getLogger(__name__)
 
 CALLED = "called"
+ON_BATCHES = "called on batches"
+"""A function over batches: its operator calls it with columns."""
 
 
 class Explained(NamedTuple):
@@ -83,16 +87,44 @@ def _explain_chain(chain: Chain) -> Iterator[Explained]:
 def _explained(chain: Chain, place: Place, known: list[tuple[Rewrite, Prepared]]) -> Explained:
     reasons: list[str] = []
     how = CALLED
+    if place.edge is None and place.node.operator.spec.takes_columns:
+        reason = _columns_before(chain, place.node)
+        return Explained(place.node.operator.label, _name(place.function), ON_BATCHES, reason)
     for rewrite, found in known:
         refusal = _refusal(rewrite, chain, place, found)
         if refusal is None:
             how = rewrite.name
             break
         reasons.append(f"not {rewrite.name}: {refusal}")
+    if place.edge is None and place.node.operator.spec.folds_columns:
+        reasons.append("records that arrive as columns are added as a whole")
     operator = place.node.operator.label
-    name = getattr(place.function, "__qualname__", None) or type(place.function).__name__
     where, fast = f"key of '{operator}'" if place.edge else operator, tuple(sorted(functions_used(place.function)))
-    return Explained(where, name, how, "; ".join(reasons), fast)
+    return Explained(where, _name(place.function), how, "; ".join(reasons), fast)
+
+
+def _name(function: UserFunction) -> str:
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, FunctionWrapper):  # the user's function is inside
+        function = owner.wrapped
+    return getattr(function, "__qualname__", None) or type(function).__name__
+
+
+def _columns_before(chain: Chain, node: ChainNode) -> str:
+    """Say whether the records reach an operator that takes columns as columns, and why not."""
+    before = next((n for n in chain.head.walk() if any(child is node for _, child in n.children)), None)
+    if before is None:
+        return "not as columns: records come from another chain, and columns are made of them"
+    label, spec = before.operator.name, before.operator.spec
+    if len(before.children) + len(before.edges) > 1:
+        return f"not as columns: '{label}' has several readers"
+    if spec.takes_columns and not spec.callables:  # it passes on what it gets
+        return _columns_before(chain, before)
+    if spec.takes_columns:
+        return f"as columns from '{label}'"
+    if spec.role is Role.SOURCE:
+        return f"as columns from '{label}', for each batch that the source gives as columns"
+    return f"not as columns: '{label}' gives its records one by one"
 
 
 def _refusal(rewrite: Rewrite, chain: Chain, place: Place, found: Prepared) -> str | None:

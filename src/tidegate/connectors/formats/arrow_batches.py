@@ -1,0 +1,273 @@
+"""Records of a declared type as Arrow's record batches, and back: what functions over batches get and return.
+
+A tuple has the columns ``f0``, ``f1`` and so on, a row has the columns of its fields, every other record is the one column
+``value``. An ``ArrowBatch`` makes Python objects only for readers that ask for rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tidegate.base.errors import ArgumentTypeError, ProgramError, UserCodeError
+from tidegate.base.imports import library
+from tidegate.common.conversion import Conversion
+from tidegate.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation, Types
+from tidegate.common.types import Row, RowKind
+from tidegate.connectors.formats.arrow_types import arrow_schema, converters, row_values
+from tidegate.connectors.formats.columns import rows_of
+from tidegate.operators.contracts.batch import Batch, ColumnBatch, Keys, Rows, Times, number_column, text_column
+from tidegate.operators.loop.blame import reprlib_repr
+
+VALUE = "value"
+"""The name of the column of records without fields."""
+
+
+def _arrow() -> Any:
+    return library("pyarrow", "map_batches, and every other method that takes functions over batches,")
+
+
+class Layout:
+    """Describe the columns of records of a type. ``columns``: the row type with a field for each column."""
+
+    def __init__(self, info: TypeInformation) -> None:
+        self.info = info
+        self.width = 0
+        if isinstance(info, RowTypeInfo):
+            self.columns = info
+        elif isinstance(info, TupleTypeInfo):
+            fields = info.get_field_types()
+            self.width = len(fields)
+            self.columns = Types.ROW_NAMED([f"f{n}" for n in range(len(fields))], fields)
+        else:
+            self.columns = Types.ROW_NAMED([VALUE], [info])
+        self.names = self.columns.get_field_names()
+
+    @staticmethod
+    def checked(method: str, info: TypeInformation) -> Layout:
+        """Return the layout of a stream's type. Raise ProgramError for a type without columns."""
+        if isinstance(info, PickledBytesTypeInfo):
+            raise ProgramError(
+                f"{method} needs a declared type: the type gives the columns of a batch",
+                found="records without a declared type",
+                cure="declare the type where the records are made: "
+                "map(..., output_type=Types.TUPLE([Types.LONG(), Types.STRING()])), or type_info of from_collection",
+            )
+        layout = Layout(info)
+        layout.schema  # noqa: B018 - raises an error now for a type without a column
+        return layout
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Layout, (self.info,)
+
+    @property
+    def schema(self) -> Any:
+        """Return Arrow's schema of the columns."""
+        _arrow()
+        return arrow_schema(self.columns)
+
+    # -- records to columns
+
+    def batch_of(self, batch: Batch) -> Any:
+        """Return the records of a batch as a record batch. Arrow's own batches are not copied."""
+        arrow, schema = _arrow(), self.schema
+        if isinstance(batch, ArrowBatch):
+            return batch.arrow
+        if batch.columns:
+            return arrow.RecordBatch.from_arrays(
+                [self._fitted(arrow.array(column), n, schema) for n, column in enumerate(batch.columns)], schema=schema
+            )
+        rows = batch.rows()
+        columns = self._split(rows)
+        convert = converters(self.columns)
+        made = []
+        for n, (values, make, field) in enumerate(zip(columns, convert, schema, strict=True)):
+            values = values if make is None else [make(value) for value in values]
+            try:
+                made.append(arrow.array(values, field.type))
+            except (arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise self._misfit(arrow, values, n, field.type, error) from None
+        return arrow.RecordBatch.from_arrays(made, schema=schema)
+
+    def _split(self, rows: Rows) -> Sequence[Any]:
+        """Return the values of each column."""
+        if isinstance(self.info, RowTypeInfo):
+            if set(map(type, rows)) != {Row} or any(len(row._values) != len(self.names) for row in rows):
+                rows = list(map(Conversion(self.info).call, rows))
+            if any(row._kind is not RowKind.INSERT for row in rows):
+                raise UserCodeError(
+                    "A batch of columns holds only rows of the kind INSERT",
+                    found=next(reprlib_repr(row) for row in rows if row._kind is not RowKind.INSERT),
+                    cure="process changelog rows one by one, with map",
+                )
+            return list(zip(*[row._values for row in rows], strict=True)) or [[] for _ in self.names]
+        if self.width:
+            if any(type(row) is not tuple or len(row) != self.width for row in rows):
+                rows = list(map(Conversion(self.info).call, rows))
+            return list(zip(*rows, strict=True)) or [[] for _ in self.names]
+        column = number_column(rows) if isinstance(rows, range) else None
+        return [rows if column is None else column]
+
+    def _misfit(self, arrow: Any, values: Sequence[Any], column: int, wanted: Any, error: Exception) -> Exception:
+        """Return the error for the first value that does not fit its column."""
+        for row, value in enumerate(values):
+            try:
+                arrow.array([value], wanted)
+            except Exception as found:
+                return self._refused(column, row, f"{reprlib_repr(value)} of type {type(value).__name__}: {found}")
+        return self._refused(column, 0, f"{type(error).__name__}: {error}")
+
+    def _refused(self, column: int, row: int, found: str) -> ArgumentTypeError:
+        name, info = self.names[column], self.columns.get_field_types()[column]
+        return ArgumentTypeError(
+            f"A column does not fit its declared type: field {name} is declared as {info}",
+            found=f"row {row}: {found}",
+            cure="return values of that type, or declare the type of the values",
+        )
+
+    # -- columns to records
+
+    def returned(self, given: Any) -> Any:
+        """Check a record batch that a function has returned. Return it with exactly the columns of the type."""
+        arrow, schema = _arrow(), self.schema
+        if isinstance(given, arrow.Table):
+            given = given.combine_chunks()
+        elif isinstance(given, (arrow.Array, arrow.ChunkedArray)) and len(self.names) == 1:
+            given = arrow.table([given], names=self.names).combine_chunks()
+        if not isinstance(given, (arrow.RecordBatch, arrow.Table)):
+            raise ArgumentTypeError(
+                "A function over batches must return a pyarrow.RecordBatch or a pyarrow.Table",
+                found=f"{reprlib_repr(given)} of type {type(given).__name__}",
+                cure="return pyarrow.RecordBatch.from_pydict({...}), or choose another batch_format",
+            )
+        there = list(given.schema.names)
+        if sorted(there) != sorted(self.names):
+            raise ArgumentTypeError(
+                f"A batch does not have the columns of its declared type: {', '.join(self.names)}",
+                found=f"columns {', '.join(there) or 'none'}",
+                cure="name the columns as the output type names them, or declare output_type",
+            )
+        columns = [self._fitted(given.column(name), n, schema) for n, name in enumerate(self.names)]
+        return arrow.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _fitted(self, column: Any, n: int, schema: Any) -> Any:
+        """Return a column as an array of its declared type."""
+        arrow, wanted = _arrow(), schema.field(n).type
+        if isinstance(column, arrow.ChunkedArray):
+            column = column.combine_chunks()
+            if isinstance(column, arrow.ChunkedArray):  # older versions of Arrow
+                column = column.chunk(0) if column.num_chunks else arrow.array([], column.type)
+        if arrow.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.type == wanted:
+            return column
+        if not _may_cast(arrow, column.type, wanted):
+            row = next((row for row, value in enumerate(column) if value.is_valid), 0)
+            value = column[row].as_py() if len(column) else None
+            raise self._refused(n, row, f"{reprlib_repr(value)} in a column of type {column.type}")
+        # as in a map, a whole number becomes the nearest float
+        rounds = arrow.types.is_integer(column.type) and arrow.types.is_floating(wanted)
+        try:
+            return column.cast(wanted, safe=not rounds)
+        except arrow.ArrowException:
+            for row in range(len(column)):
+                try:
+                    column.slice(row, 1).cast(wanted, safe=not rounds)
+                except arrow.ArrowException as error:
+                    found = f"{reprlib_repr(column[row].as_py())} in a column of type {column.type}: {error}"
+                    raise self._refused(n, row, found) from None
+            raise
+
+    def rows(self, batch: Any) -> list[Any]:
+        """Return the records of a record batch as Python objects."""
+        values = row_values(self.columns, batch.columns)
+        if isinstance(self.info, RowTypeInfo):
+            return rows_of(values, self.names)
+        return list(zip(*values, strict=True)) if self.width else values[0]
+
+
+def _may_cast(arrow: Any, given: Any, wanted: Any) -> bool:
+    """Tell whether values keep their meaning: Arrow would also turn numbers into texts."""
+    kinds = arrow.types
+    if kinds.is_null(given):
+        return True
+    numbers = kinds.is_integer(given) or kinds.is_floating(given)
+    if kinds.is_integer(wanted) or kinds.is_floating(wanted):
+        return bool(numbers)
+    if kinds.is_decimal(wanted):
+        return bool(kinds.is_decimal(given) or kinds.is_integer(given))
+    if kinds.is_string(wanted):
+        return bool(kinds.is_string(given) or kinds.is_large_string(given) or str(given) == "string_view")
+    if kinds.is_binary(wanted):
+        return bool(kinds.is_large_binary(given) or str(given) == "binary_view" or kinds.is_fixed_size_binary(given))
+    if kinds.is_nested(wanted):
+        return bool(kinds.is_nested(given))
+    return bool(kinds.is_temporal(wanted) and kinds.is_temporal(given))
+
+
+class ArrowBatch(Batch):
+    """Hold records as a record batch with the columns of a layout. Rows are made when they are asked for, once."""
+
+    __slots__ = ("arrow", "layout")
+
+    is_columnar = True
+
+    def __init__(
+        self, arrow: Any, layout: Layout, times: Times | None = None, keys: Keys | None = None, rows: Any = None
+    ) -> None:
+        self.arrow, self.layout = arrow, layout
+        super().__init__(rows, times, keys)
+
+    def __len__(self) -> int:
+        return int(self.arrow.num_rows)
+
+    def rows(self) -> Rows:
+        if self._rows is None:
+            try:
+                self._rows = self.layout.rows(self.arrow)
+            except Exception as error:
+                raise UserCodeError(
+                    f"A value has no Python object: the records are declared as {self.layout.info}",
+                    found=f"{type(error).__name__}: {error}",
+                    cure="declare a type that takes the value, for example LONG for a time far away",
+                ) from error
+        return self._rows
+
+    def with_times(self, times: Times | None) -> Batch:
+        return ArrowBatch(self.arrow, self.layout, times, self.keys, self._rows)
+
+    def part(self, start: int, end: int) -> Batch:
+        if start == 0 and end == len(self):
+            return self
+        rows = None if self._rows is None else self._rows[start:end]
+        return ArrowBatch(self.arrow.slice(start, end - start), self.layout, *self._beside(start, end), rows)
+
+    def as_columns(self) -> Batch:
+        """Return a column batch, if records are tuples or scalars and each column is one of numpy's without nulls."""
+        layout = self.layout
+        if isinstance(layout.info, RowTypeInfo) or not self.arrow.num_columns:
+            return self
+        columns = [numpy_column(column) for column in self.arrow.columns]
+        found = [column for column in columns if column is not None]
+        if len(found) < len(columns):
+            return self
+        return ColumnBatch(found, layout.width, None, self.times, self.keys)
+
+
+_NUMPY = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), np.int64),
+    **dict.fromkeys(("float", "double"), np.float64),
+    "bool": np.bool_,
+}
+
+
+def numpy_column(column: Any) -> Any:
+    """Return the column of a column batch: numbers or texts without missing values; None for other columns."""
+    name = str(column.type)
+    if column.null_count or name not in (*_NUMPY, "string"):
+        return None
+    if name == "string":
+        return text_column(column.to_pylist())
+    return column.to_numpy(zero_copy_only=False).astype(_NUMPY[name], copy=False)
