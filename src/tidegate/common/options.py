@@ -646,6 +646,12 @@ INLINE_FUNCTIONS = _option(
     True,
     "Write small functions into the generated loops instead of calling them.",
 )
+SESSIONS_IN_MEMORY = _option(
+    "tidegate.windows.sessions-in-memory",
+    BOOL,
+    True,
+    "Merge event-time session windows in memory, and write them to state once in a round. The stored form is the same.",
+)
 LOCAL_DIR = _option(
     "tidegate.state.local-dir",
     TEXT,

@@ -515,6 +515,7 @@ class JobMaster:
             object_reuse=settings.object_reuse,
             force_unaligned=settings.force_unaligned,
             inline=settings.inline_functions,
+            sessions_in_memory=settings.sessions_in_memory,
             batch_mode=settings.batch_mode,
             watermark_interval_ms=settings.watermark_interval_ms,
             publishes_rounds=settings.checkpoints is not None and settings.checkpoints.at_least_once,

@@ -69,6 +69,7 @@ class JobSettings:
     chunk_records: int
     object_reuse: bool
     inline_functions: bool
+    sessions_in_memory: bool
     batch_mode: bool
     watermark_interval_ms: int
     metrics_ports: range | None
@@ -147,6 +148,7 @@ class JobSettings:
             chunk_records=get(options.CHUNK_RECORDS),
             object_reuse=get(options.OBJECT_REUSE),
             inline_functions=get(options.INLINE_FUNCTIONS),
+            sessions_in_memory=get(options.SESSIONS_IN_MEMORY),
             batch_mode=batch_mode,
             metrics_ports=ports_of(ports) if ports else None,
             metrics_token_file=get(options.METRICS_TOKEN_FILE),

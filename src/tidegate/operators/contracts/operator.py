@@ -83,6 +83,8 @@ class Settings:
     """Records are never copied: the program promises not to change records that it has emitted or received."""
     inline: bool = options.INLINE_FUNCTIONS.default
     """Small functions are written into the loop instead of called."""
+    sessions_in_memory: bool = options.SESSIONS_IN_MEMORY.default
+    """Event-time sessions are merged in memory, and written to state once in a round."""
     batch_mode: bool = False
     """There is no watermark before the end of input, where the timers of both kinds fire."""
     watermark_interval_ms: int = options.AUTO_WATERMARK_INTERVAL.default
