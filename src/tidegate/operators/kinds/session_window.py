@@ -163,9 +163,10 @@ class SessionWindowOperator(WindowOperator):
         timers, last = self._backend.event_timers, session[END] - 1
         if not session[FIRED]:
             timers.register(last)
-        cleanup = self._cleanup_at(last)
-        if cleanup != MAX_WATERMARK:
-            timers.register(cleanup)
+        if self._lateness:  # else one timer fires and ends the session
+            cleanup = self._cleanup_at(last)
+            if cleanup != MAX_WATERMARK:
+                timers.register(cleanup)
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -293,7 +294,8 @@ class SessionWindowOperator(WindowOperator):
             self._keys.slot = Scoped(session[KEY], session[STORED])
             last = session[END] - 1
             self._backend.event_timers.delete(last)
-            self._backend.event_timers.delete(self._cleanup_at(last))
+            if self._lateness:
+                self._backend.event_timers.delete(self._cleanup_at(last))
             session[STORED] = None
 
     def _renew_timers(self, session: Session) -> None:
