@@ -27,8 +27,8 @@ WINDOWS: dict[str, WindowAssigner[Any, Any]] = {
     "sessions": EventTimeSessionWindows.with_gap(Time.seconds(100)),
     "short-sessions": EventTimeSessionWindows.with_gap(Time.seconds(5)),
 }
-"""By program. Each subtask reads a record for every millisecond: of 20,000 keys each has ten in 100 seconds. Sessions of 100 seconds
-never end with so many keys, and short sessions have one or two records."""
+"""By program. Each subtask reads a record for every millisecond: of 20,000 keys each has ten in 100 seconds. Sessions of 100
+seconds never end with so many keys, and short sessions have one or two records."""
 
 
 class EventTime(TimestampAssigner):

@@ -115,8 +115,10 @@ def in_order(build: Any, found: list[Any], **options: Any) -> list[Any]:
 
 @st.composite
 def records(draw: Any) -> list[Any]:
-    keys = st.sampled_from(["a", "b", "c"])
-    steps = draw(st.lists(st.tuples(keys, st.integers(0, 4), st.integers(0, 40)), min_size=1, max_size=60))
+    keys = st.sampled_from(["a", "a", "b", "c"])
+    steps = draw(
+        st.lists(st.tuples(keys, st.sampled_from([0, 1, 2, 4, 9]), st.integers(0, 40)), min_size=1, max_size=40)
+    )
     time, found = 0, []
     for number, (key, step, back) in enumerate(steps):
         time += step
@@ -131,7 +133,7 @@ def records(draw: Any) -> list[Any]:
     gap=st.sampled_from(sorted(GAPS)),
     lateness=st.sampled_from([0, 3, 12, 1000]),
     disorder_ms=st.sampled_from([0, 5]),
-    limit=st.sampled_from([1, 5, 100]),
+    limit=st.sampled_from([2, 5, 13, 100]),
     chunk=st.sampled_from([1, 3, 50]),
     backend=st.sampled_from(["hashmap", "rocksdb"]),
 )
@@ -178,6 +180,15 @@ def _fail(job: WindowJob, parallelism: int, mode: bool) -> None:
     with pytest.raises(TidegateError):
         job.run(parallelism, **{"restart-strategy.type": "none", IN_MEMORY: mode})
     assert job.checkpoints()
+
+
+def test_a_session_of_an_earlier_round_fires_in_the_round_that_extends_it() -> None:
+    found = [("a", 0, 0), ("b", 1, 1), ("a", 3, 2), ("b", 100, 3), ("b", 101, 4), ("b", 200, 5)]
+    build = sessions("count", "fixed", 0)
+    options = {"limit": 2, "tidegate.chunk.records": 1}
+    expected = in_order(build, found, **{IN_MEMORY: False}, **options)
+    assert in_order(build, found, **options) == expected
+    assert ["a", 0, 9, [2], 99] in expected
 
 
 def test_a_record_that_is_none_empties_the_accumulator_of_its_session() -> None:

@@ -159,6 +159,7 @@ class SessionWindowOperator(WindowOperator):
         if session[STORED] is not None:
             return
         session[STORED] = interval_bytes(session[START], session[END])
+        session[DUE] = _NEVER  # the heap is about to be emptied
         self._keys.slot = Scoped(session[KEY], session[STORED])
         timers, last = self._backend.event_timers, session[END] - 1
         if not session[FIRED]:
