@@ -102,13 +102,13 @@ def _noted(result: Any) -> Any:
     return result
 
 
-def in_order(build: Any, found: list[Any], **options: Any) -> list[Any]:
+def in_order(build: Any, found: list[Any], workers: int = 1, **options: Any) -> list[Any]:
     """Run a job without failures; return what its windows emit, in order."""
     limit = options.pop("limit")
     emitted.clear()
     with tempfile.TemporaryDirectory() as place:
         job = WindowJob(Path(place), build, timed(found), disorder_ms=options.pop("disorder_ms", 0), limit=limit)
-        job._chances = Chances()
+        job._chances, job.workers = Chances(), workers
         job.run(1, **options)
     return list(emitted)
 
@@ -136,12 +136,21 @@ def records(draw: Any) -> list[Any]:
     limit=st.sampled_from([2, 5, 13, 100]),
     chunk=st.sampled_from([1, 3, 50]),
     backend=st.sampled_from(["hashmap", "rocksdb"]),
+    workers=st.sampled_from([1, 1, 3]),
 )
 def test_sessions_in_memory_emit_the_same_in_the_same_order(
-    found: list[Any], function: str, gap: str, lateness: int, disorder_ms: int, limit: int, chunk: int, backend: str
+    found: list[Any],
+    function: str,
+    gap: str,
+    lateness: int,
+    disorder_ms: int,
+    limit: int,
+    chunk: int,
+    backend: str,
+    workers: int,
 ) -> None:
     options = {"disorder_ms": disorder_ms, "limit": limit, "tidegate.chunk.records": chunk}
-    options |= {"state.backend.type": backend}
+    options |= {"state.backend.type": backend, "workers": workers}
     build = sessions(function, gap, lateness)
     expected = in_order(build, found, **{IN_MEMORY: False}, **options)
     assert in_order(build, found, **options) == expected

@@ -176,14 +176,14 @@ class SessionWindowOperator(WindowOperator):
             super().write(source, value, depth, keyed=keyed, input=input)
             return
         n, owner = self.id, source.owner(self.node, value)
-        session, end, inside = f"tg_s{n}", f"tg_e{n}", f"tg_j{n}"
+        session, end, inside = f"tg_session{n}", f"tg_end{n}", f"tg_inside{n}"
         key = "tg_k" if keyed else f"{source.bind(f'B{n}', self.key_context)}.slot"
         if not keyed:  # a function of this chain may still change a record that it has emitted
             atoms, copied, mine = source.bind("atoms", ATOMS), source.bind("own", own), f"tg_w{n}"
             source.line(depth, f"{mine} = {value} if {value}.__class__ in {atoms} else {copied}({value})", owner)
             value = mine
         closed = source.bind("closed", _CLOSED)
-        source.line(depth, f"{session} = {source.bind(f'g{n}', self._last.get)}({key}, {closed})", owner)
+        source.line(depth, f"{session} = {source.bind(f'last{n}', self._last.get)}({key}, {closed})", owner)
         a_record = f" and {value} is not None" if self._clears_by_none and source.fields(value) is None else ""
         source.line(depth, "try:", owner)
         source.line(depth + 1, f"{inside} = {session}[0] <= tg_t <= {session}[1]{a_record}", owner)
@@ -193,16 +193,16 @@ class SessionWindowOperator(WindowOperator):
         source.line(depth + 1, f"{end} = tg_t + {self._gap_text(source, value)}", owner)
         source.line(depth + 1, f"if {end} > {session}[1]:", owner)
         source.line(depth + 2, f"{session}[1] = {end}", owner)
-        source.line(depth + 2, f"{session}[3] = {source.bind(f'd{n}', self._next_order)}()", owner)
+        source.line(depth + 2, f"{session}[3] = {source.bind(f'order{n}', self._next_order)}()", owner)
         self._adding.write(source, f"{n}", session, "2", value, depth + 1, owner, keyed)
         source.line(depth, "else:", owner)
         record = whole_record(source, value)
-        source.line(depth + 1, f"{source.bind(f'l{n}', self._place)}({key}, {record}, tg_t)", owner)
+        source.line(depth + 1, f"{source.bind(f'place{n}', self._place)}({key}, {record}, tg_t)", owner)
 
     def _gap_text(self, source: LoopSource, value: str) -> str:
         if self._spec.fixed_gap is not None:
             return str(self._spec.fixed_gap)
-        return f"{source.bind(f'h{self.id}', self._gap)}({whole_record(source, value)})"
+        return f"{source.bind(f'gap{self.id}', self._gap)}({whole_record(source, value)})"
 
     def _place(self, key: UserValue, value: UserValue, timestamp: int | None) -> None:
         """Put a record into a session: as ``take`` does with windows."""
@@ -408,6 +408,8 @@ class SessionWindowOperator(WindowOperator):
             elif session[STORED] is None:
                 self._last.pop(session[KEY], None)
                 self._schedule(session)
+            elif session[KEY] not in self._dirty and not self._contents.codec.immutable:
+                session[CONTENTS] = _UNREAD  # a value that can change does not outlive the round
         except BaseException as error:
             where = f"operator '{self.operator.name}', {_window(session)!r} of key {visible(session[KEY])!r}"
             raise user_error(error, where, None) from error
