@@ -149,7 +149,7 @@ def test_sessions_in_memory_emit_the_same_in_the_same_order(
     backend: str,
     workers: int,
 ) -> None:
-    options = {"disorder_ms": disorder_ms, "limit": limit, "tidegate.chunk.records": chunk}
+    options: dict[str, Any] = {"disorder_ms": disorder_ms, "limit": limit, "tidegate.chunk.records": chunk}
     options |= {"state.backend.type": backend, "workers": workers}
     build = sessions(function, gap, lateness)
     expected = in_order(build, found, **{IN_MEMORY: False}, **options)
@@ -194,7 +194,7 @@ def _fail(job: WindowJob, parallelism: int, mode: bool) -> None:
 def test_a_session_of_an_earlier_round_fires_in_the_round_that_extends_it() -> None:
     found = [("a", 0, 0), ("b", 1, 1), ("a", 3, 2), ("b", 100, 3), ("b", 101, 4), ("b", 200, 5)]
     build = sessions("count", "fixed", 0)
-    options = {"limit": 2, "tidegate.chunk.records": 1}
+    options: dict[str, Any] = {"limit": 2, "tidegate.chunk.records": 1}
     expected = in_order(build, found, **{IN_MEMORY: False}, **options)
     assert in_order(build, found, **options) == expected
     assert ["a", 0, 9, [2], 99] in expected
