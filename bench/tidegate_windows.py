@@ -11,7 +11,12 @@ from tidegate.common import Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.datastream import AggregateFunction, StreamExecutionEnvironment
-from tidegate.datastream.window import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
+from tidegate.datastream.window import (
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
 
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
 PARALLELISM = 2
@@ -19,8 +24,11 @@ WINDOWS: dict[str, WindowAssigner[Any, Any]] = {
     "window-count": TumblingEventTimeWindows.of(Time.seconds(100)),
     "sliding": SlidingEventTimeWindows.of(Time.seconds(6000), Time.seconds(100)),
     "tumbling": TumblingEventTimeWindows.of(Time.seconds(6000)),
+    "sessions": EventTimeSessionWindows.with_gap(Time.seconds(100)),
+    "short-sessions": EventTimeSessionWindows.with_gap(Time.seconds(5)),
 }
-"""By program. Each subtask reads a record for every millisecond: of 20,000 keys each has ten in 100 seconds."""
+"""By program. Each subtask reads a record for every millisecond: of 20,000 keys each has ten in 100 seconds. Sessions of 100
+seconds never end with so many keys, and short sessions have one or two records."""
 
 
 class EventTime(TimestampAssigner):

@@ -652,6 +652,12 @@ FAST_JSON = _option(
     True,
     "Answer json.loads and json.dumps of user functions by faster code where the result is the same.",
 )
+SESSIONS_IN_MEMORY = _option(
+    "tidegate.windows.sessions-in-memory",
+    BOOL,
+    True,
+    "Merge event-time session windows in memory, and write them to state once in a round. The stored form is the same.",
+)
 LOCAL_DIR = _option(
     "tidegate.state.local-dir",
     TEXT,

@@ -168,6 +168,8 @@ class Function(FunctionObject, ABC):
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get state and open connections. Called once per copy, before its first record."""
 
+    open.does_nothing = True  # type: ignore[attr-defined]
+
 
 class MapFunction(Function):
     """Returns one record for each record."""

@@ -30,7 +30,7 @@ from tidegate.datastream.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
-from tidegate.operators.contracts.specs import SlicedWindowSpec, WindowSpec
+from tidegate.operators.contracts.specs import SessionWindowSpec, SlicedWindowSpec, WindowingSpec, WindowSpec
 from tidegate.operators.windows.assigner import MergingWindowAssigner, WindowAssigner
 from tidegate.operators.windows.evictors import Evictor
 from tidegate.operators.windows.operation import (
@@ -40,8 +40,10 @@ from tidegate.operators.windows.operation import (
     Reduced,
     Shape,
     WindowOperation,
+    has_session_intervals,
     is_sliced,
 )
+from tidegate.operators.windows.sessions import fixed_gap
 from tidegate.operators.windows.trigger import Trigger
 
 if TYPE_CHECKING:
@@ -205,8 +207,7 @@ class _Windows:
             self._shape(function),
             converter(output_type),
         )
-        spec = SlicedWindowSpec(operation) if is_sliced(operation) else WindowSpec(operation)
-        stream = self._keyed_stream._then(type(assigner).__name__, spec, output_type)
+        stream = self._keyed_stream._then(type(assigner).__name__, _spec_of(operation), output_type)
         functions = ", ".join(type(part).__name__ for part in (aggregation, function) if part is not None)
         return stream.set_description(f"{self._label}({assigner}, {type(trigger).__name__}, {functions})")
 
@@ -266,6 +267,15 @@ class AllWindowedStream(_Windows):
 
     def _result(self, *arguments: Any) -> DataStream:
         return super()._result(*arguments).force_non_parallel()
+
+
+def _spec_of(operation: WindowOperation) -> WindowingSpec:
+    """Return the fastest kind of operator for the windows."""
+    if is_sliced(operation):
+        return SlicedWindowSpec(operation)
+    if has_session_intervals(operation):
+        return SessionWindowSpec(operation, fixed_gap(operation.assigner))
+    return WindowSpec(operation)
 
 
 def _one_key(value: Any) -> int:

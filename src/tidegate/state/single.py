@@ -389,6 +389,11 @@ class TrackedState(SingleState):
         except TypeError as error:
             raise self._refuse() from error
 
+    def store_all(self, values: dict[Any, Any]) -> None:
+        """Set the values of many slots; None: the slot has no value."""
+        self._cache.update(values)
+        self._changed.update(values)
+
     def _unflushed(self) -> dict[Any, Any]:
         return self._changed
 

@@ -34,7 +34,7 @@ class Measures(MapFunction):
         return value
 
 
-@pytest.mark.parametrize("name", ["tumbling", "session-counted", "count"])
+@pytest.mark.parametrize("name", ["tumbling", "session", "session-counted", "count"])
 def test_a_thousand_windows_take_no_more_memory_than_a_hundred(name: str, tmp_path: Path) -> None:
     records = [(f"k{n % 2}", n * 5, n) for n in range(2000)]  # two in a window
     job = WindowJob(tmp_path, lambda s: BUILDS[name](s.map(Measures())), timed(records), limit=40)

@@ -44,6 +44,8 @@ class WindowJob:
     ) -> None:
         self.place, self._build, self._scripts, self._disorder_ms = place, build, scripts, disorder_ms
         self._limit = limit
+        self.workers = 3
+        """With one worker, every round continues in the worker of the round before."""
         self._chances = Chances(die=0.03, zombie=0.03, late=0.02, lose_store=0.05)
 
     def program(self, parallelism: int, **settings: Any) -> Program:
@@ -57,7 +59,7 @@ class WindowJob:
 
     def run(self, parallelism: int = 2, **settings: Any) -> list[Any]:
         program = self.program(parallelism, **settings)
-        engine = SimulatedEngine(7, self._chances)
+        engine = SimulatedEngine(7, self._chances, self.workers)
         self.master = JobMaster(program, engine, clock=ManualClock(), local_root=f"{self.place}/local")
         self.master.run()
         return self.results()

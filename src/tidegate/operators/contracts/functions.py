@@ -207,6 +207,8 @@ class FunctionObject:
     def open(self, runtime_context: Any) -> None:
         """Ask for state, open connections. Called once per copy, before its first record."""
 
+    open.does_nothing = True  # type: ignore[attr-defined]
+
     def close(self) -> None:
         """Release resources. Called at most once per copy, after its last record. Not called when a worker is
         killed."""

@@ -267,6 +267,14 @@ class SlicedWindowSpec(WindowingSpec):
 
 
 @dataclass(frozen=True)
+class SessionWindowSpec(WindowingSpec):
+    """Describe event-time sessions that fire when the watermark passes their end."""
+
+    fixed_gap: int | None = None
+    """The gap in milliseconds; None: every record has a gap of its own."""
+
+
+@dataclass(frozen=True)
 class AsyncSpec(FunctionSpec):
     methods = ("async_invoke",)
     emits = Emits.BATCH

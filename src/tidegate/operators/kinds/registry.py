@@ -18,6 +18,7 @@ from tidegate.operators.contracts.specs import (
     MapSpec,
     ProcessSpec,
     ReduceSpec,
+    SessionWindowSpec,
     SinkSpec,
     SlicedWindowSpec,
     SourceSpec,
@@ -36,6 +37,7 @@ from tidegate.operators.kinds.functions import (
     ReduceOperator,
 )
 from tidegate.operators.kinds.interval_join import IntervalJoinOperator
+from tidegate.operators.kinds.session_window import SessionWindowOperator
 from tidegate.operators.kinds.sink import SinkOperator
 from tidegate.operators.kinds.sliced_window import SlicedWindowOperator
 from tidegate.operators.kinds.source import SourceOperator, TimestampsOperator
@@ -58,6 +60,7 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     TimestampsSpec: TimestampsOperator,
     SinkSpec: SinkOperator,
     SlicedWindowSpec: SlicedWindowOperator,
+    SessionWindowSpec: SessionWindowOperator,
     WindowSpec: WindowOperator,
 }
 

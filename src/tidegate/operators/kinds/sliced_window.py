@@ -31,7 +31,7 @@ from tidegate.operators.loop.ownership import ATOMS, own
 from tidegate.operators.windows.assigner import aligned_event_time, no_timestamp
 from tidegate.operators.windows.contexts import LATE_RECORDS_DROPPED, Emission, WindowContext
 from tidegate.operators.windows.operation import CONTENTS, Shape
-from tidegate.operators.windows.slices import Group, Slices, adding_to
+from tidegate.operators.windows.slices import Group, Slices, adding_to, whole_record
 from tidegate.operators.windows.window import TimeWindow, TimeWindowSerializer, bytes_of
 from tidegate.state import namespaces
 from tidegate.state.key_groups import encode_and_group
@@ -151,7 +151,9 @@ class SlicedWindowOperator(FunctionOperator):
             source.line(depth, f"{mine} = {value} if {value}.__class__ in {atoms} else {copied}({value})", owner)
             value = mine
         source.line(depth, f"if {cells} is None:", owner)
-        source.line(depth + 1, f"{source.bind(f'l{n}', self._behind)}({key}, {_whole(source, value)}, tg_t)", owner)
+        source.line(
+            depth + 1, f"{source.bind(f'l{n}', self._behind)}({key}, {whole_record(source, value)}, tg_t)", owner
+        )
         source.line(depth, "else:", owner)
         self._adding.write(source, f"{n}", cells, key, value, depth + 1, owner, keyed)
 
@@ -347,13 +349,6 @@ class SlicedWindowOperator(FunctionOperator):
 
     def _window(self, start: int) -> TimeWindow:
         return TimeWindow(start, start + self._slices.size)
-
-
-def _whole(source: LoopSource, value: str) -> str:
-    """Put the record into a variable. A record that comes as columns is not made for every record."""
-    if source.fields(value) is None:
-        return value
-    return f"tg_values.row({source.bind('len', len)}(tg_values) - tg_i.__length_hint__() - 1)"
 
 
 def numbered(values: list[UserValue]) -> tuple[list[UserValue], Int64s]:

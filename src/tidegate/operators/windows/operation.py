@@ -11,10 +11,16 @@ from types import FunctionType, MethodType
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.graph.transformation import OutputTag
-from tidegate.operators.contracts.functions import FunctionWrapper, SubtaskRuntimeContext, hook_of, method_of
+from tidegate.operators.contracts.functions import (
+    FunctionWrapper,
+    SubtaskRuntimeContext,
+    hook_of,
+    method_of,
+)
 from tidegate.operators.windows.assigner import WindowAssigner, aligned_event_time
 from tidegate.operators.windows.contexts import WindowContext
 from tidegate.operators.windows.evictors import Evictor
+from tidegate.operators.windows.sessions import is_event_time_session
 from tidegate.operators.windows.trigger import Trigger
 from tidegate.operators.windows.triggers import EventTimeTrigger
 from tidegate.operators.windows.window import Window
@@ -224,3 +230,14 @@ def is_sliced(operation: WindowOperation) -> bool:
         return False
     contents = operation.contents
     return aligned.size == aligned.slide or (not isinstance(contents, Buffered) and contents.can_merge)
+
+
+def has_session_intervals(operation: WindowOperation) -> bool:
+    """Tell whether the windows are event-time sessions that fire when the watermark passes them. An aggregation that
+    opens may ask for state of its window, and gets windows of any kind."""
+    if not is_event_time_session(operation.assigner) or type(operation.trigger) is not EventTimeTrigger:
+        return False
+    function = operation.contents.function
+    opened = None if function is None else hook_of(function, "open")
+    opens = opened is not None and not getattr(opened, "does_nothing", False)
+    return operation.evictor is None and not opens

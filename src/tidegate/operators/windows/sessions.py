@@ -151,3 +151,13 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap, _ByProcessingTime):
     def with_dynamic_gap(extractor: GapExtractor) -> DynamicProcessingTimeSessionWindows:
         """Let every record say how long its session stays open after it."""
         return DynamicProcessingTimeSessionWindows(extractor)
+
+
+def is_event_time_session(assigner: object) -> bool:
+    """Tell whether the assigner is one of Flink's event-time sessions. A subclass may assign windows as it likes."""
+    return type(assigner) in (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
+
+
+def fixed_gap(assigner: object) -> int | None:
+    """Return the gap that all records share; None if every record has a gap of its own."""
+    return assigner._session_gap if isinstance(assigner, _FixedGap) else None

@@ -255,3 +255,10 @@ def adding_to(contents: Contents) -> Adding:
     if isinstance(contents, Buffered):
         return _Collecting(contents)
     return _Reducing(contents) if isinstance(contents, Reduced) else _Aggregating(contents)
+
+
+def whole_record(source: LoopSource, value: str) -> str:
+    """Put the record into a variable. A record that comes as columns is not made for every record."""
+    if source.fields(value) is None:
+        return value
+    return f"tg_values.row({source.bind('len', len)}(tg_values) - tg_i.__length_hint__() - 1)"

@@ -173,6 +173,17 @@ def bytes_of(window: W, serializer: TypeSerializer[W]) -> bytes:
     return stream.getvalue()
 
 
+def interval_bytes(start: int, end: int) -> bytes:
+    """Return the namespace of a ``TimeWindow``."""
+    return _PAIR.pack(start, end)
+
+
+def interval_of(namespace: bytes) -> tuple[int, int]:
+    """Return start and end of the ``TimeWindow`` of a namespace."""
+    start, end = _PAIR.unpack(namespace)
+    return start, end
+
+
 def kind_of(serializer: TypeSerializer[W]) -> str:
     """Return the text that describes the namespaces of windows in snapshots (``state/namespaces.py``)."""
     return _KINDS.get(type(serializer), namespaces.OTHER_WINDOWS)
