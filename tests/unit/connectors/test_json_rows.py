@@ -93,7 +93,10 @@ def test_missing_fields_give_the_same_together_and_one_by_one(objects: list[Any]
 def test_nested_rows_are_parsed_together() -> None:
     rows = pickle.loads(pickle.dumps(JsonRows(NESTED)))
     [row] = rows.rows_of_lines(b'{"id": 1, "point": {"x": 2}, "points": [{"y": 3}, null], "places": {"a": {"y": 4}}}')
-    point = lambda x, y: Row(x=x, y=y)  # noqa: E731
+
+    def point(x: float | None, y: int | None) -> Row:
+        return Row(x=x, y=y)
+
     assert row.as_dict() == {
         **dict.fromkeys(NESTED.get_field_names()),
         "id": 1,

@@ -298,7 +298,8 @@ def test_window_all_takes_aggregates(simulated: Simulated) -> None:
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(ByValue())
     stream = env.from_collection([(0, n) for n in range(30)], PAIR).assign_timestamps_and_watermarks(strategy)
     windowed = stream.window_all(TumblingEventTimeWindows.of(Time.milliseconds(10)))
-    with windowed.aggregate(Aggregates.count(), Aggregates.sum(1)).execute_and_collect() as results:
+    results: Any = windowed.aggregate(Aggregates.count(), Aggregates.sum(1)).execute_and_collect()
+    with results:
         assert sorted(results) == [(10, 45), (10, 145), (10, 245)]
 
 
@@ -320,7 +321,8 @@ def test_late_records_give_the_same_results_with_and_without_columns(
             lambda pair: pair[0], Types.LONG()
         )
         windowed = keyed.window(WINDOWS[kind]).allowed_lateness(lateness)
-        with windowed.aggregate(Aggregates.of(*EVERY), WithWindow()).execute_and_collect() as found:
+        found: Any = windowed.aggregate(Aggregates.of(*EVERY), WithWindow()).execute_and_collect()
+        with found:
             return sorted(found)
 
     on_columns = results(11)

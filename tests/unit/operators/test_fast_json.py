@@ -17,6 +17,7 @@ import threading
 import traceback
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from hypothesis import strategies as st
 from tests.simulation.executor import Simulated
 from tests.unit.operators.test_explain import explained, graph_of
 from tidegate.base.errors import JobFailedError
-from tidegate.datastream import MapFunction
+from tidegate.datastream import DataStream, MapFunction
 from tidegate.operators.loop import fast_json
 from tidegate.operators.loop.rewrites.explain import explain_functions
 
@@ -330,9 +331,10 @@ def test_the_module_looks_the_same() -> None:
 
 
 def test_functions_of_the_program_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mine(text: str) -> Any:
+    def own(text: str) -> Any:
         return text
 
+    mine: Any = own
     monkeypatch.setattr(json, "loads", mine)
     with fast_json.switched_on():
         assert json.loads is mine and json.dumps is fast_json.dumps
@@ -362,7 +364,7 @@ def test_changed_standard_library_is_left_alone(of: tuple[Any, str], monkeypatch
 
 @pytest.mark.usefixtures("fast")
 def test_threads_may_write_the_same_object() -> None:
-    value, found = {"a": [{"b": list(range(50))}] * 50}, []
+    value, found = {"a": [{"b": list(range(50))}] * 50}, list[str]()
     threads = [threading.Thread(target=lambda: found.extend(json.dumps(value) for _ in range(20))) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -452,7 +454,7 @@ def test_explain_names_the_functions_that_are_fast() -> None:
         (lambda value: value.loads(json.JSONDecodeError), ("json.loads",)),
         (lambda value: value.loads(), ()),
     ]:
-        [found] = explained(lambda numbers, function=function: numbers.map(function))
+        [found] = explained(partial(DataStream.map, func=function))
         assert found.fast == expected
     assert str(found) == f"inlined ({found.reason})" or found.how == "called"
     graph = graph_of(lambda numbers: numbers.map(price))
