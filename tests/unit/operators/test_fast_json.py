@@ -445,7 +445,7 @@ def test_function_with_fast_json_is_inlined_in_the_worker(
 def test_explain_names_the_functions_that_are_fast() -> None:
     from json import dumps
 
-    for function, expected in [
+    cases: list[tuple[Any, tuple[str, ...]]] = [
         (price, ("json.loads",)),
         (through_helper, ("json.loads",)),
         (Reads(), ("json.dumps", "json.loads")),
@@ -453,7 +453,8 @@ def test_explain_names_the_functions_that_are_fast() -> None:
         (lambda value: [json.loads(part) for part in value], ("json.loads",)),
         (lambda value: value.loads(json.JSONDecodeError), ("json.loads",)),
         (lambda value: value.loads(), ()),
-    ]:
+    ]
+    for function, expected in cases:
         [found] = explained(partial(DataStream.map, func=function))
         assert found.fast == expected
     assert str(found) == f"inlined ({found.reason})" or found.how == "called"
