@@ -153,6 +153,13 @@ class LevelTask:
 
     def __call__(self, task: int, rows: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         begin_task()
+        try:
+            return self._rows(task, rows)
+        except BaseException:
+            fast_json.switch(False)  # the worker may run other code next
+            raise
+
+    def _rows(self, task: int, rows: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         self.setup.enter()
         job = job_in_this_worker(self.attempt, self._load)
         fast_json.switch(job.spec.settings.fast_json)

@@ -11,7 +11,9 @@ import inspect
 import json
 import pickle
 import random
+import signal
 import struct
+import subprocess
 import sys
 import threading
 import traceback
@@ -326,7 +328,7 @@ def fast() -> Iterator[None]:
 def test_the_module_looks_the_same() -> None:
     assert json.loads is fast_json.loads and json.dumps is fast_json.dumps
     assert inspect.signature(json.loads) == inspect.signature(LOADS)
-    assert (json.loads.__name__, json.loads.__module__, json.loads.__doc__) == ("loads", "json", LOADS.__doc__)
+    assert (json.loads.__name__, json.loads.__doc__) == ("loads", LOADS.__doc__)
     assert pickle.loads(pickle.dumps(json.loads)) is json.loads
 
 
@@ -543,3 +545,47 @@ def compare(count: int, seed: int) -> int:
 
 if __name__ == "__main__":
     print(compare(int(sys.argv[1]), int(sys.argv[2])), "of", sys.argv[1], "texts are valid, and all give the same")
+
+
+@pytest.mark.usefixtures("fast")
+def test_exception_of_a_signal_handler_is_not_swallowed() -> None:
+    class TimedOut(Exception):
+        pass
+
+    def raise_timed_out(*_: object) -> None:
+        raise TimedOut
+
+    def parse_until_the_alarm(text: str) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.004)
+        while True:
+            json.loads(text)
+
+    text = json.dumps([{"a": n} for n in range(20_000)])
+    before = signal.signal(signal.SIGALRM, raise_timed_out)
+    try:
+        for _ in range(20):
+            with pytest.raises(TimedOut):
+                parse_until_the_alarm(text)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("function", [fast_json.loads, fast_json.dumps])
+def test_fast_function_can_be_pickled_whether_it_is_switched_on_or_not(function: Any) -> None:
+    assert pickle.loads(pickle.dumps(function)) is function
+    with fast_json.switched_on():
+        assert pickle.loads(pickle.dumps(function)) is function
+
+
+def test_module_that_was_changed_before_the_import_is_left_alone() -> None:
+    program = """
+import json
+standard = json.loads
+json.loads = lambda text, **more: standard(text, parse_float=str, **more)
+from tidegate.operators.loop import fast_json
+with fast_json.switched_on():
+    print(json.loads("1.5") == "1.5", fast_json.parses_plainly())
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True", "False"]

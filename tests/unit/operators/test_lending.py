@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable
+from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
@@ -12,13 +13,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.simulation.executor import Simulated
 from tests.unit.operators.loop_bindings import SINK, Bindings, node
+from tidegate.common import WatermarkStrategy
+from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.specs import FilterSpec, MapSpec, SinkSpec
 from tidegate.operators.loop import codegen
 from tidegate.operators.loop.codegen import Loop
 from tidegate.operators.loop.rewrites import prepare
+
+
+class _Text:
+    """The text of a loop, as far as it is asked here."""
+
+    def holds_while(self, check: Callable[[], bool]) -> None:
+        assert check()
+
+
+TEXT: Any = _Text()
+
+
+def looks(function: Any) -> bool:
+    return prepare([function]).looks_only(TEXT, function)
+
 
 BID = 2
 NAMES = ("person", "auction", "bid")
@@ -63,7 +82,7 @@ def _closure() -> Callable[[Any], Any]:
     ],
 )
 def test_function_that_reads_and_computes_only_looks(function: Any) -> None:
-    assert prepare([function]).looks_only(function)
+    assert looks(function)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +106,7 @@ def test_function_that_reads_and_computes_only_looks(function: Any) -> None:
     ],
 )
 def test_function_that_may_change_or_keep_its_record_does_not_only_look(function: Any) -> None:
-    assert not prepare([function]).looks_only(function)
+    assert not looks(function)
 
 
 def _assigns(event: Any) -> Any:
@@ -108,19 +127,19 @@ def _deletes(event: Any) -> Any:
 
 @pytest.mark.parametrize("function", [_assigns, _adds_in_place, _deletes])
 def test_statement_that_changes_a_part_of_the_record_does_not_only_look(function: Any) -> None:
-    assert not prepare([function]).looks_only(function)
+    assert not looks(function)
 
 
 def test_builtin_that_the_module_replaces_is_not_trusted() -> None:
     function = lambda e: len(e["items"])  # noqa: E731 - a function with its own globals is made of it
     rewrites = prepare([function])
-    assert rewrites.looks_only(function)
-    assert not rewrites.looks_only(FunctionType(function.__code__, {"len": lambda items: items.clear()}))
+    assert rewrites.looks_only(TEXT, function)
+    assert not rewrites.looks_only(TEXT, FunctionType(function.__code__, {"len": lambda items: items.clear()}))
 
 
 @pytest.mark.parametrize("function", [json.loads, lambda line: json.loads(line)])
 def test_parser_makes_a_plain_record_that_nobody_else_holds(function: Any) -> None:
-    assert prepare([function]).makes_plain(function)
+    assert prepare([function]).makes_plain(TEXT, function)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +147,7 @@ def test_parser_makes_a_plain_record_that_nobody_else_holds(function: Any) -> No
     [lambda line: json.loads(line, object_hook=lambda d: defaultdict(int, d)), lambda line: json.dumps(line), str],
 )
 def test_other_function_makes_no_plain_record(function: Any) -> None:
-    assert not prepare([function]).makes_plain(function)
+    assert not prepare([function]).makes_plain(TEXT, function)
 
 
 # -- chains --------------------------------------------------------------------------------------------------------------
@@ -247,3 +266,77 @@ def test_reader_of_a_record_that_reading_changes_gets_a_copy() -> None:
         node(3, MapSpec(lambda e: e["bid"]), node(4, SinkSpec(SINK))),
     )
     assert _run(root, ["a"], inline=True) == {2: [0], 4: [{"price": 1}]}
+
+
+class Kept(dict[str, Any]):
+    """A record that keeps itself when it is read, and changes when the next one is read."""
+
+    last: Any = None
+
+    def __getitem__(self, name: str) -> Any:
+        if Kept.last is not None:
+            Kept.last["n"] = 100
+        Kept.last = self
+        return super().__getitem__(name)
+
+
+def test_record_that_is_not_plain_is_copied_after_timestamps_that_look(simulated: Simulated) -> None:
+    def run(inline: bool) -> list[Any]:
+        Kept.last = None
+        env = simulated(**{"tidegate.functions.inline": inline, "parallelism.default": 1})
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Looking())
+        stream = env.from_collection([1, 2, 3]).map(lambda n: Kept(t=n, n=0)).assign_timestamps_and_watermarks(strategy)
+        found: Any = stream.map(lambda e: dict(e)).execute_and_collect()
+        with found:
+            return list(found)
+
+    assert run(inline=True) == run(inline=False)
+
+
+class Looking(TimestampAssigner):
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        time: int = value["t"]
+        return time
+
+
+shared: Any = None
+
+
+def _counts(line: str) -> str:
+    global shared
+    shared = shared or {"n": 0}
+    shared["n"] += 1
+    return line
+
+
+def test_result_with_a_global_that_changes_is_copied() -> None:
+    def run(inline: bool) -> Any:
+        global shared
+        shared = None
+        parse = node(1, MapSpec(json.loads), node(2, MapSpec(lambda e: (e["time"], shared)), node(3, SinkSpec(SINK))))
+        return _run(node(0, MapSpec(_counts), parse), LINES[:4], inline=inline)
+
+    assert run(inline=True) == run(inline=False) == {3: [(n, {"n": n + 1}) for n in range(4)]}
+
+
+@pytest.mark.parametrize("how", ["function", "cache", "decoder"])
+def test_parser_that_the_program_has_replaced_is_not_trusted(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    standard, hook = json.loads, lambda pairs: defaultdict(int, pairs)
+    if how == "function":
+        monkeypatch.setattr(json, "loads", lambda line: standard(line, object_hook=hook))
+    elif how == "cache":
+        monkeypatch.setattr(json, "loads", lru_cache(None)(standard))
+    else:
+        monkeypatch.setattr(json, "_default_decoder", json.JSONDecoder(object_hook=hook))
+    for function in (json.loads, lambda line: json.loads(line)):
+        assert not prepare([function]).makes_plain(TEXT, function)
+
+
+def test_unbound_method_is_not_taken_for_a_bound_one() -> None:
+    class Reads:
+        def look(self, event: Any) -> Any:
+            return self.get(event)  # type: ignore[attr-defined]
+
+    rewrites = prepare([Reads.look])
+    assert rewrites.looks_only(TEXT, Reads.look)
+    assert not rewrites.looks_only(TEXT, Reads().look)

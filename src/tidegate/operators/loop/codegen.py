@@ -156,16 +156,9 @@ class Loop:
         if self._into:
             operator.write(source, "tg_v", 2, keyed=variant.keyed, input=self._input)
         else:
-            source.held["tg_v"] = _passed_through(operator, self._parts.rewrites)
+            source.held["tg_v"] = source.passed_through(operator)
             source.emitted(operator, "tg_v", 2)
         return source.compile(), source
-
-
-def _passed_through(operator: StreamOperator, rewrites: Rewrites) -> Held:
-    """Return what is known of the records that an operator emits outside of a loop, if it emits the records it has taken."""
-    seen_by = operator.passes_through
-    known = operator.taken is not None and seen_by is not None and all(map(rewrites.looks_only, seen_by))
-    return operator.taken if known else _UNKNOWN
 
 
 class LoopSource:
@@ -291,6 +284,7 @@ class LoopSource:
             owner = Owner(f"key selector of operator '{node.operator.name}'", value)
             key = self.key(f"k{operator.id}", keyed, value, depth, owner)
             self.line(depth, f"{self.bind(f'B{operator.id}', context)}.slot = {key}", owner)
+            self.held[value] = _UNKNOWN  # the selector has seen the record
         operator.write(self, value, depth, keyed=False, input=0)
 
     def key(self, label: str, partitioning: Partitioning, value: str, depth: int, owner: Owner) -> str:
@@ -349,7 +343,7 @@ class LoopSource:
                 fused = alone and not reader.collects and not held.lent
                 if safe or fresh or fused:
                     mine, handed = value, held if alone else held._replace(sole=False)
-                elif held.plain and not apart and reader.looks_with(self._parts.rewrites.looks_only):
+                elif held.plain and not apart and child.operator.keyed is None and reader.looks_with(self._looks):
                     mine, handed = value, Held(plain=True, lent=True)
                 else:
                     mine, handed = self._owned(value, depth), Held(held.plain, sole=not self._parts.object_reuse)
@@ -371,10 +365,22 @@ class LoopSource:
     def looked_at(self, function: UserFunction, value: str, out: str) -> None:
         """Note what is known of ``out``, which a function has made of the record in ``value``, or which is this record."""
         held, rewrites = self.held.get(value, _UNKNOWN), self._parts.rewrites
-        if out != value and rewrites.makes_plain(function):
+        if out != value and rewrites.makes_plain(self, function):
             self.held[out] = Held(plain=True, sole=True)
+        elif not held.plain or not self._looks(function):
+            self.held[out] = _UNKNOWN
         else:
-            self.held[out] = held if held.plain and rewrites.looks_only(function) else _UNKNOWN
+            self.held[out] = held if out == value or rewrites.returns_parts(function) else Held(lent=held.lent)
+
+    def passed_through(self, operator: StreamOperator) -> Held:
+        """Return what is known of the records that an operator emits outside of a loop, if it emits the records it has taken."""
+        seen_by, taken = operator.passes_through, operator.taken
+        if seen_by is None or taken is None:
+            return _UNKNOWN
+        return taken if not seen_by or (taken.plain and all(map(self._looks, seen_by))) else _UNKNOWN
+
+    def _looks(self, function: UserFunction) -> bool:
+        return self._parts.rewrites.looks_only(self, function)
 
     def _apart(self, node: ChainNode, value: str, depth: int) -> None:
         """Write the code that hands the record to a loop of its own."""

@@ -16,6 +16,7 @@ process, keep the standard library as it is.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -36,7 +37,6 @@ _escape_all = _encoders.encode_basestring_ascii
 _decode = msgspec.json.Decoder().decode
 _join = "".join
 _COMPACT = {"separators": (",", ":")}
-_UNICODE = {"ensure_ascii": False}
 
 
 @wraps(_standard_loads)
@@ -46,7 +46,11 @@ def loads(s: UserValue, **arguments: UserValue) -> UserValue:
     if not arguments and (type(s) is str or type(s) is bytes) and _module._default_decoder is _decoder:
         try:
             return _decode(s)
-        except Exception:
+        except (
+            msgspec.MsgspecError,
+            UnicodeError,
+            RecursionError,
+        ):  # no other: a signal handler of the user may raise here
             pass  # the standard library answers outside of this block: its error has no other error as context
     return _standard_loads(s, **arguments)
 
@@ -59,13 +63,14 @@ def dumps(obj: UserValue, **arguments: UserValue) -> str:
         default = _encoder.default
         if not arguments:
             return _join(_make_encoder({}, default, _escape_all, None, ": ", ", ", False, False, True)(obj, 0))
-        if arguments == _COMPACT:
+        if len(arguments) == 1 and type(arguments.get("separators")) is tuple and arguments == _COMPACT:
             return _join(_make_encoder({}, default, _escape_all, None, ":", ",", False, False, True)(obj, 0))
-        if arguments == _UNICODE:
+        if len(arguments) == 1 and arguments.get("ensure_ascii") is False:
             return _join(_make_encoder({}, default, _escape, None, ": ", ", ", False, False, True)(obj, 0))
     return _standard_dumps(obj, **arguments)
 
 
+loads.__module__ = dumps.__module__ = __name__  # so that a pickle of them finds them, switched on or not
 _FAST: dict[str, Callable[..., Any]] = {"loads": loads, "dumps": dumps}
 FUNCTIONS = frozenset((*_STANDARD.values(), *_FAST.values()))
 """The functions of both kinds."""
@@ -97,11 +102,24 @@ def _parts() -> list[object]:
 
 
 _PARTS = _parts()
+_LIBRARY = os.path.dirname(json.__file__)
+_PRISTINE = all(
+    os.path.dirname(part.__code__.co_filename) == _LIBRARY
+    for part in (*_STANDARD.values(), *_PARTS)
+    if isinstance(part, FunctionType)
+) and all(isinstance(function, FunctionType) for function in _STANDARD.values())
+"""Whether the module was the standard library's own when this module was imported."""
 
 
 def _is_unchanged() -> bool:
     found = _parts()
-    return _make_encoder is not None and len(found) == len(_PARTS) and all(map(lambda a, b: a is b, found, _PARTS))
+    same = len(found) == len(_PARTS) and all(map(lambda a, b: a is b, found, _PARTS))
+    return _PRISTINE and _make_encoder is not None and same
+
+
+def parses_plainly() -> bool:
+    """Tell whether ``json.loads`` gives new objects of exact builtin classes: nobody has changed it, or its defaults."""
+    return json.loads in FUNCTIONS and _module._default_decoder is _decoder and _is_unchanged()
 
 
 # -- which functions use them ----------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from types import FunctionType, MethodType
 from typing import NamedTuple
 
 from tidegate.base.user_code import UserFunction, UserValue
+from tidegate.operators.loop import fast_json
 from tidegate.operators.loop.ownership import ATOMS
 from tidegate.operators.loop.rewrites.bodies import Body, body_of
 from tidegate.operators.loop.rewrites.rewrite import Refused, Rewrite
@@ -68,6 +69,7 @@ _BUILTINS = frozenset(
     }
 )
 """Builtins that change no argument if the arguments are plain."""
+_MEANT = {name: getattr(builtins, name) for name in _BUILTINS}
 _OPERATIONS = (
     *(ast.Constant, ast.Load, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator),
     *(ast.Compare, ast.cmpop, ast.IfExp, ast.Subscript, ast.Slice, ast.Tuple, ast.List, ast.Dict, ast.JoinedStr),
@@ -79,11 +81,12 @@ _OPERATIONS = (
 class Looks(NamedTuple):
     """Hold what is known of a function that looks. ``constants``: names of globals and of its closure, which must be atoms or
     tuples of atoms. ``builtins``: names that must mean Python's builtins. ``parses``: the result is ``json.loads`` of its
-    argument."""
+    argument. ``bound``: it was looked at as a method, without ``self``."""
 
     constants: frozenset[str]
     builtins: frozenset[str]
     parses: bool
+    bound: bool
 
 
 class Lending(Rewrite):
@@ -95,7 +98,7 @@ class Lending(Rewrite):
     def prepare(self, function: UserFunction) -> Looks:
         body = body_of(function)
         if _parses(body):
-            return Looks(frozenset(), frozenset(), parses=True)
+            return Looks(frozenset(), frozenset(), parses=True, bound=isinstance(function, MethodType))
         found = _Reading(body, bound=isinstance(function, MethodType)).found()
         if not _means(function, found):
             raise Refused("uses an object that may change")
@@ -104,11 +107,17 @@ class Lending(Rewrite):
     def looks_only(self, function: UserFunction, prepared: Looks) -> bool:
         """Tell whether the function changes nothing, if its record is plain. The names are looked up again: here, in the
         worker, they may mean something else."""
-        return not prepared.parses and _means(function, prepared)
+        same_form = prepared.bound is isinstance(function, MethodType)
+        return not prepared.parses and same_form and _means(function, prepared)
+
+    def returns_parts(self, function: UserFunction, prepared: Looks) -> bool:
+        """Tell whether the result is made of the record alone. A name of the module may mean another object with the next
+        record, one that others hold and change."""
+        return not prepared.constants
 
     def makes_plain(self, function: UserFunction, prepared: Looks) -> bool:
         """Tell whether the function returns a new plain value that nobody else holds."""
-        return prepared.parses and _global(function, "json") is json
+        return prepared.parses and _global(function, "json") is json and fast_json.parses_plainly()
 
 
 def _parses(body: Body) -> bool:
@@ -142,7 +151,8 @@ class _Reading:
             raise Refused("yields or asserts")
         for statement in self._body.statements:
             self._look(statement)
-        return Looks(frozenset(self._constants), frozenset(self._builtins), parses=False)
+        bound = self._this is not None
+        return Looks(frozenset(self._constants), frozenset(self._builtins), parses=False, bound=bound)
 
     def _look(self, node: ast.AST) -> None:
         match node:
@@ -185,7 +195,7 @@ class _Reading:
 def _means(function: UserFunction, looks: Looks) -> bool:
     """Tell whether the names of the function mean what they have to."""
     return all(_is_constant(_global(function, name)) for name in looks.constants) and all(
-        _global(function, name) is getattr(builtins, name) for name in looks.builtins
+        _global(function, name) is _MEANT[name] for name in looks.builtins
     )
 
 

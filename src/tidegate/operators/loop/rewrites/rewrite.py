@@ -9,13 +9,14 @@ speed, never a result.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from tidegate.base.user_code import UserFunction
+from tidegate.operators.loop.fast_json import FUNCTIONS, parses_plainly
 
 if TYPE_CHECKING:
     from tidegate.graph.plan import Chain, ChainNode, Edge
@@ -146,6 +147,10 @@ class Rewrite:
         """Tell whether the function only looks at a plain record (``lending.py``)."""
         return False
 
+    def returns_parts(self, function: UserFunction, prepared: Any) -> bool:
+        """Tell whether the result of a function that looks is made of its record alone."""
+        return False
+
     def makes_plain(self, function: UserFunction, prepared: Any) -> bool:
         """Tell whether the function returns a new plain value that nobody else holds."""
         return False
@@ -214,17 +219,29 @@ class Rewrites:
         ways = (rewrite.whole_batch(node, bindings, prepared, into=into) for rewrite, prepared in self._prepared)
         return [_unless_watched(way) for way in ways if way is not None]
 
-    def looks_only(self, function: UserFunction) -> bool:
+    def looks_only(self, text: LoopText, function: UserFunction) -> bool:
+        """Tell whether the function only looks at its record, as long as the text of the loop lives."""
+        for rewrite, found in self._known(function):
+            if found is not None and rewrite.looks_only(function, found):
+                text.holds_while(partial(rewrite.looks_only, function, found))
+                return True
+        return False
+
+    def returns_parts(self, function: UserFunction) -> bool:
         return any(
-            found is not None and rewrite.looks_only(function, found) for rewrite, found in self._known(function)
+            found is not None and rewrite.returns_parts(function, found) for rewrite, found in self._known(function)
         )
 
-    def makes_plain(self, function: UserFunction) -> bool:
-        if self._prepared and function is json.loads:
-            return True
-        return any(
+    def makes_plain(self, text: LoopText, function: UserFunction) -> bool:
+        """Tell whether the function returns a new plain value, as long as the text of the loop lives."""
+        own = isinstance(function, FunctionType) and function in FUNCTIONS  # others may have no hash
+        parses = bool(self._prepared) and own and parses_plainly()
+        if not parses and not any(
             found is not None and rewrite.makes_plain(function, found) for rewrite, found in self._known(function)
-        )
+        ):
+            return False
+        text.holds_while(parses_plainly)
+        return True
 
     def column_of(self, function: UserFunction) -> OfColumn | None:
         ways = (rewrite.column_of(function, found) for rewrite, found in self._known(function) if found is not None)
