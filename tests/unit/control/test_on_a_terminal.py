@@ -53,7 +53,7 @@ def test_info_and_explain_of_a_file_as_data(home: Path, tmp_path: Path, monkeypa
         assert [operator["uid"] for operator in facts["operators"]] == ["numbers", "totals", "out"]
         assert {edge["ship"] for edge in facts["edges"]} == {"HASH"}
         assert [chain["level"] for chain in facts["chains"]] == [0, 1]
-        assert {"operator", "function", "how", "reason"} == facts["functions"][0].keys()
+        assert {"operator", "function", "how", "reason", "fast"} == facts["functions"][0].keys()
     assert not home.exists()
 
 
