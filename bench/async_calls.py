@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from tidegate.datastream import AsyncFunction
-from tidegate.operators.kinds.async_io import AsyncCalls, Call
+from tidegate.operators.kinds.async_io import AsyncCall, AsyncCalls
 
 CALLS, CAPACITY, BATCH = 10_000, 1_000, 500
 
@@ -25,11 +25,11 @@ class Waits(AsyncFunction):
 
 def once() -> tuple[float, float]:
     """Wall and CPU seconds."""
-    done: list[Call] = []
+    done: list[AsyncCall] = []
     wall, cpu = time.perf_counter(), time.process_time()
     calls = AsyncCalls(Waits(), None, 10_000, CAPACITY, done.append)
     for start in range(0, CALLS, BATCH):
-        calls.submit([Call(n, None, None) for n in range(start, start + BATCH)])
+        calls.submit([AsyncCall(n, None, None) for n in range(start, start + BATCH)])
     calls.drain()
     assert len(done) == CALLS and calls.error is None
     return time.perf_counter() - wall, time.process_time() - cpu

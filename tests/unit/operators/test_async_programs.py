@@ -30,7 +30,7 @@ from tidegate.datastream.async_retry_strategies import (
     FixedDelayRetryStrategy,
     NoRetryStrategy,
 )
-from tidegate.operators.kinds.async_io import AsyncCalls, Call, Stretch, event_loop, in_event_loop
+from tidegate.operators.kinds.async_io import AsyncCall, AsyncCalls, Stretch, event_loop, in_event_loop
 
 WAITS = [AsyncDataStream.ordered_wait, AsyncDataStream.unordered_wait]
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, before: value)
@@ -252,9 +252,9 @@ def test_all_calls_are_done_when_they_are_awaited() -> None:
             return [value]
 
     for _ in range(200):
-        done: list[Call] = []
+        done: list[AsyncCall] = []
         calls = AsyncCalls(Turns(), None, 0, 5, done.append)
-        calls.submit([Call(n, None, Stretch()) for n in range(20)])
+        calls.submit([AsyncCall(n, None, Stretch()) for n in range(20)])
         assert len(done) >= 15, "no more than the capacity is open"
         calls.drain()
         assert len(done) == 20 and calls.error is None

@@ -20,7 +20,7 @@ from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import Partitioning, Ship
 from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec
-from tidegate.operators.flow.outputs import EdgeOutput, Target
+from tidegate.operators.flow.outputs import EdgeOutput, Receiver
 from tidegate.operators.flow.packing import COLUMNS, KEYS, PLAIN, Packer, packed_field
 from tidegate.operators.loop.codegen import Loop
 from tidegate.operators.loop.rewrites.columns import _PATIENCE, LEAST
@@ -35,7 +35,7 @@ Channel = list[tuple[Any, Any, Any]]
 class Sending(Bindings):
     def __init__(self, root: ChainNode, edge: Edge, targets: int, maximum: int, inline: bool, chunk: int) -> None:
         super().__init__(root, inline=inline)
-        self.edge = EdgeOutput(edge, 0, 1, Target(1, 0, targets, maximum, "below"), chunk)
+        self.edge = EdgeOutput(edge, 0, 1, Receiver(1, 0, targets, maximum, "below"), chunk)
 
     def output(self, edge_id: int) -> EdgeOutput:
         return self.edge
@@ -167,7 +167,7 @@ def test_records_of_another_shape_begin_a_chunk() -> None:
     untimed: Given = (range(100), None)
     sent = check(PAIRS, lambda r: r[0], [untimed, (range(100), list(range(100))), untimed], chunk=1000, targets=2)
     assert sent.columns == 6
-    edge = EdgeOutput(Edge(0, 0, None, 9, Partitioning(Ship.HASH)), 0, 1, Target(1, 0, 1, 128, "below"), 1000)
+    edge = EdgeOutput(Edge(0, 0, None, 9, Partitioning(Ship.HASH)), 0, 1, Receiver(1, 0, 1, 128, "below"), 1000)
     ones, twos = np.full(3, 1), np.full(3, 2)
     edge.extend(ColumnBatch([ones], 0, 0), ones)
     edge.extend(ColumnBatch([ones, twos], 2, 0), ones)

@@ -16,7 +16,7 @@ from tidegate.graph.plan import Chain, ChainNode, Edge, Operator
 from tidegate.graph.transformation import OutputTag, Partitioning, Ship
 from tidegate.operators.contracts.operator import Settings
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, ReduceSpec
-from tidegate.operators.flow.outputs import Target
+from tidegate.operators.flow.outputs import Receiver
 from tidegate.operators.flow.packing import PLAIN, pack_columns, pack_field
 from tidegate.operators.flow.round import SubtaskRound
 from tidegate.operators.flow.rows import ACK, BARRIER, DATA, Ack, Barrier, Payload, RoundContext, Row, TaskPlan
@@ -74,7 +74,7 @@ def chain_of(specs: list[Any], tags: list[str | None]) -> Chain:
 
 def subtask_of(directory: Path, specs: list[Any], tags: list[str | None], inline: bool) -> Subtask:
     settings = Settings("job", str(directory / "storage"), str(directory / "local"), inline=inline, now_ms=lambda: 1)
-    targets = {10 + n: Target(2, 0, 1, 128, "below") for n in range(len(tags))}
+    targets = {10 + n: Receiver(2, 0, 1, 128, "below") for n in range(len(tags))}
     rewrites = prepare(spec.callables[0] for spec in specs)
     return Subtask(chain_of(specs, tags), 0, settings, {0: 1}, targets, rewrites, range(len(specs) + 1))
 

@@ -9,16 +9,16 @@ import pytest
 from tidegate.base.errors import UserCodeError
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Partitioning, Ship
-from tidegate.operators.flow.outputs import EdgeOutput, Target
+from tidegate.operators.flow.outputs import EdgeOutput, Receiver
 from tidegate.operators.flow.packing import PLAIN
 from tidegate.operators.flow.rows import BARRIER, Barrier
 from tidegate.state.key_groups import group_of, subtask_for
 
-TARGET = Target(level=1, offset=10, parallelism=3, max_parallelism=128, place="operator 'below'")
+TARGET = Receiver(level=1, offset=10, parallelism=3, max_parallelism=128, place="operator 'below'")
 
 
 def output(
-    ship: Ship, *, subtask: int = 0, senders: int = 2, chunk: int = 4, target: Target = TARGET, **how: Any
+    ship: Ship, *, subtask: int = 0, senders: int = 2, chunk: int = 4, target: Receiver = TARGET, **how: Any
 ) -> EdgeOutput:
     return EdgeOutput(Edge(5, 1, None, 2, Partitioning(ship, **how)), subtask, senders, target, chunk)
 
@@ -70,7 +70,7 @@ def test_shuffle_loses_nothing_and_uses_all() -> None:
     ("subtask", "senders", "n", "expected"), [(0, 2, 4, {0, 1}), (1, 2, 4, {2, 3}), (3, 4, 2, {1})]
 )
 def test_rescale_stays_in_its_part(subtask: int, senders: int, n: int, expected: set[int]) -> None:
-    target = Target(1, 10, n, 128, "below")
+    target = Receiver(1, 10, n, 128, "below")
     assert set(fill(output(Ship.RESCALE, subtask=subtask, senders=senders, target=target), list(range(8)))) == expected
 
 

@@ -16,7 +16,7 @@ from tidegate.base.errors import ProgramError, TidegateError
 from tidegate.base.pickling import allow_stored, dumps, why_not
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators.contracts.operator import Settings
-from tidegate.operators.flow.outputs import Target
+from tidegate.operators.flow.outputs import Receiver
 from tidegate.operators.flow.round import SubtaskRound
 from tidegate.operators.flow.rows import ACK, RoundContext, Row, TaskPlan
 from tidegate.operators.flow.subtask import Subtask
@@ -44,7 +44,7 @@ class JobSpec:
     """Per level and partition: chain and subtask index."""
     chains: list[bytes]
     senders: dict[int, int]
-    targets: dict[int, Target]
+    targets: dict[int, Receiver]
     main_classes: bytes
     pyflink: bool
     """Imports of ``pyflink`` mean Tidegate, as they do where the program was built."""
@@ -66,7 +66,7 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
     tagging = tagging_operators(graph)
     receiving = {e.id: chain for chain in graph.chains for e in chain.inputs}
     targets = {
-        e: Target(c.level, c.offset, c.parallelism, c.head.operator.max_parallelism, c.head.place)
+        e: Receiver(c.level, c.offset, c.parallelism, c.head.operator.max_parallelism, c.head.place)
         for e, c in receiving.items()
     }
     return JobSpec(

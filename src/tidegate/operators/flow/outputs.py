@@ -15,7 +15,7 @@ from tidegate.graph.transformation import Ship
 from tidegate.operators.contracts.batch import BOOL, FLOAT, INT, TEXT, Batch, Column, ColumnBatch, Keys, TimeList
 from tidegate.operators.flow.packing import KEYS, PLAIN, Packer, pack_columns, pack_field
 from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
-from tidegate.operators.loop.rewrites.rewrite import Owner
+from tidegate.operators.loop.rewrites.rewrite import LineOwner
 from tidegate.state.key_groups import IntRouter, KeyRouter
 from tidegate.state.keys import key_identity
 
@@ -27,7 +27,7 @@ Buffer = tuple[list[Any], Keys, TimeList]
 """Values, keys, timestamps; the latter two stay empty where there are none."""
 
 
-class Target:
+class Receiver:
     """Describe where an edge leads: the level and first partition of the receiving chain, and its parallelism.
     ``place``: the receiving operator, for messages."""
 
@@ -81,7 +81,7 @@ class EdgeOutput:
     added, waiting rows go into a chunk. So waiting columns are always older than waiting rows, and are sent first.
     """
 
-    def __init__(self, edge: Edge, subtask: int, senders: int, target: Target, chunk_records: int) -> None:
+    def __init__(self, edge: Edge, subtask: int, senders: int, target: Receiver, chunk_records: int) -> None:
         self.edge, self.subtask, self.target, self.chunk_records = edge, subtask, target, chunk_records
         self.rows: list[Row] = []
         self.records = 0
@@ -134,7 +134,7 @@ class EdgeOutput:
     def write(self, source: LoopSource, value: str, depth: int, name: str) -> None:
         """Write the code that adds the record in the variable ``value``. ``name``: the emitting operator."""
         e, partitioning = self.edge.id, self.edge.partitioning
-        owner = Owner(f"partitioning of the output of operator '{name}'", value)
+        owner = LineOwner(f"partitioning of the output of operator '{name}'", value)
         add_value, add_key, add_time = f"tg_a{e}_", f"tg_b{e}_", f"tg_t{e}_"
         key = ""
         if partitioning.selector is not None:

@@ -26,7 +26,7 @@ from tidegate.state.materialize import rebuilds
 from tidegate.state.snapshot import EMPTY, IN_FLIGHT
 
 
-class Outcome(Enum):
+class RoundOutcome(Enum):
     """Name the state of a subtask's round."""
 
     GOOD = "good"
@@ -46,7 +46,7 @@ class SubtaskRound:
         over = plan.snapshots.get(subtask.head.id, EMPTY).watermark == MAX_WATERMARK
         end = EndOfInput.PAST if over else EndOfInput.AHEAD
         self._round = OperatorRound(context, plan, self.ack.token, subtask.settings.now_ms, end)
-        self._outcome = Outcome.GOOD
+        self._outcome = RoundOutcome.GOOD
         self._where = {"chain": subtask.chain.name, "subtask": subtask.index, "round": context.round}
         self._feed = self._make_feed()
 
@@ -69,11 +69,11 @@ class SubtaskRound:
             return
         try:
             self._guard(self._prepare)
-            if self._outcome is Outcome.GOOD:
+            if self._outcome is RoundOutcome.GOOD:
                 for step in self._feed.steps(rows):
                     self._guard(step)
                     yield from subtask.take_rows()
-                    if self._outcome is not Outcome.GOOD:
+                    if self._outcome is not RoundOutcome.GOOD:
                         break
             for _ in rows:  # an iterator that is not drained costs the worker
                 pass
@@ -86,10 +86,10 @@ class SubtaskRound:
             self.ack.rebuilds = rebuilds() - self._rebuilds
             yield self._ack_row()
         except Exception:  # the input itself failed (lost shuffle files): the task is retried, as another attempt
-            self._outcome = Outcome.FAILED
+            self._outcome = RoundOutcome.FAILED
             raise
         finally:
-            abort = self._outcome is not Outcome.GOOD or self.ack.declined is not None
+            abort = self._outcome is not RoundOutcome.GOOD or self.ack.declined is not None
             for operator in subtask.operators.values():
                 operator.end(abort=abort)
 
@@ -105,7 +105,7 @@ class SubtaskRound:
         concerned = [o for n, o in self._subtask.operators.items() if snapshots.get(n, EMPTY).declares_states]
         failed = None
         for operator in concerned:  # an operator that fails to open must not hide errors of the others
-            self._outcome = Outcome.GOOD
+            self._outcome = RoundOutcome.GOOD
             self._guard(self._rehearse_one, operator)
             failed = self.ack.error = failed or self.ack.error
         for operator in concerned:
@@ -121,7 +121,7 @@ class SubtaskRound:
 
     def _guard(self, step: Callable[..., None], *arguments: object) -> None:
         """Run a step unless an earlier step failed."""
-        if self._outcome is not Outcome.GOOD:
+        if self._outcome is not RoundOutcome.GOOD:
             return
         try:
             try:
@@ -130,14 +130,14 @@ class SubtaskRound:
                 if os.getpid() != self._process:
                     _end_forked_child(f"chain '{self._subtask.chain.name}'", sys.exc_info()[1])
         except SenderFailed:
-            self._outcome = Outcome.ABANDONED
+            self._outcome = RoundOutcome.ABANDONED
         except TidegateError as error:
             self._fail(error)
         except BaseException as error:
             self._fail(user_error(error, f"chain '{self._subtask.chain.name}'", None))
 
     def _fail(self, error: Exception) -> None:
-        self._outcome, self.ack.error = Outcome.FAILED, error
+        self._outcome, self.ack.error = RoundOutcome.FAILED, error
         if self._subtask.on_failure is not None:
             self._subtask.on_failure(self._subtask, error)
         self._subtask.begin()  # discard what is not sent yet
@@ -178,7 +178,7 @@ class SubtaskRound:
         """Step 5: make segments durable, prepare sinks. A failure declines the round; nothing of the attempt is visible
         to anybody."""
         try:
-            if self._outcome is Outcome.GOOD:
+            if self._outcome is RoundOutcome.GOOD:
                 self._take_snapshots()
         except Exception as error:
             if isinstance(error, UserCodeError) or is_for_good(error):
@@ -230,7 +230,7 @@ class SubtaskRound:
             status = self._subtask.operators[output.edge.source].status(end)
             ack.records_out += output.records
             barrier = Barrier(
-                ack.token, status.idle, end is not EndOfInput.AHEAD, failed=self._outcome is not Outcome.GOOD
+                ack.token, status.idle, end is not EndOfInput.AHEAD, failed=self._outcome is not RoundOutcome.GOOD
             )
             yield from output.barrier_rows(status.watermark, barrier)
 

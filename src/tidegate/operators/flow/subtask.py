@@ -15,7 +15,7 @@ from tidegate.operators.contracts.batch import Batch, Keys
 from tidegate.operators.contracts.operator import EndOfInput, OperatorSetup, Settings, StreamOperator
 from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.operators.flow.inputs import ChannelSide
-from tidegate.operators.flow.outputs import EdgeOutput, Target
+from tidegate.operators.flow.outputs import EdgeOutput, Receiver
 from tidegate.operators.flow.rows import Row, TaskPlan
 from tidegate.operators.kinds import registry
 from tidegate.operators.kinds.function_operator import FunctionOperator
@@ -38,7 +38,7 @@ class Subtask:
         index: int,
         settings: Settings,
         senders: dict[int, int],
-        targets: dict[int, Target],
+        targets: dict[int, Receiver],
         rewrites: Rewrites,
         tagging: Collection[int],
     ) -> None:

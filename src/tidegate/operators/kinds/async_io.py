@@ -74,15 +74,15 @@ class Stretch:
     __slots__ = ("calls", "done", "open", "watermark")
 
     def __init__(self) -> None:
-        self.calls: deque[Call] = deque()
+        self.calls: deque[AsyncCall] = deque()
         """In the order of the input."""
-        self.done: deque[Call] = deque()
+        self.done: deque[AsyncCall] = deque()
         """In the order in which they finished; filled by the event loop."""
         self.open = 0
         self.watermark: int | None = None
 
 
-class Call:
+class AsyncCall:
     """Hold one record while its call runs. ``results``: the function's results, once the call is done."""
 
     __slots__ = ("done", "results", "stretch", "task", "timestamp", "value")
@@ -108,24 +108,24 @@ class AsyncCalls:
         retry: RetryRules | None,
         timeout_ms: int,
         capacity: int,
-        done: Callable[[Call], None],
+        done: Callable[[AsyncCall], None],
     ) -> None:
         self._invoke, self._on_timeout, self._done = function.async_invoke, function.timeout, done
         self._timeout, self._capacity, self._retry = timeout_ms / 1000, capacity, retry
         self._loop = event_loop()
-        self._waiting: deque[Call] = deque()
-        self._running: set[Call] = set()
-        self._deadlines: deque[tuple[float, Call]] = deque()
+        self._waiting: deque[AsyncCall] = deque()
+        self._running: set[AsyncCall] = set()
+        self._deadlines: deque[tuple[float, AsyncCall]] = deque()
         """In the order of the calls, which all have the same time: only the first needs a timer."""
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
         self._enough = threading.Event()
         self._wanted = 0
-        self.error: tuple[Call, BaseException] | None = None
+        self.error: tuple[AsyncCall, BaseException] | None = None
 
     # -- in the thread of the task ---------------------------------------------------------------------------------------
 
-    def submit(self, calls: list[Call]) -> None:
+    def submit(self, calls: list[AsyncCall]) -> None:
         """Start the calls. Return when only as many calls as the capacity allows are unfinished, so that no call waits
         for its turn."""
         self._rest(calls, self._capacity)
@@ -134,7 +134,7 @@ class AsyncCalls:
         """Wait until all calls are done."""
         self._rest([], 0)
 
-    def _rest(self, calls: list[Call], most: int) -> None:
+    def _rest(self, calls: list[AsyncCall], most: int) -> None:
         enough = threading.Event()  # a new one for each wait: a call that finishes now must not answer an earlier wait
         self._loop.call_soon_threadsafe(self._take, calls, most, enough)
         enough.wait()
@@ -145,7 +145,7 @@ class AsyncCalls:
 
     # -- in the thread of the loop ---------------------------------------------------------------------------------------
 
-    def _take(self, calls: list[Call], wanted: int, enough: threading.Event) -> None:
+    def _take(self, calls: list[AsyncCall], wanted: int, enough: threading.Event) -> None:
         self._waiting.extend(calls)
         self._wanted, self._enough = wanted, enough
         self._fill()
@@ -156,7 +156,7 @@ class AsyncCalls:
         if self._over or (not self._waiting and len(self._running) <= self._wanted):
             self._enough.set()
 
-    def _begin(self, call: Call) -> None:
+    def _begin(self, call: AsyncCall) -> None:
         self._running.add(call)
         try:
             call.task = self._loop.create_task(
@@ -186,7 +186,7 @@ class AsyncCalls:
             await asyncio.sleep(self._retry.get_backoff_time_millis(attempts) / 1000)
             attempts += 1
 
-    def _ended(self, call: Call, task: asyncio.Task[Iterable[UserValue]]) -> None:
+    def _ended(self, call: AsyncCall, task: asyncio.Task[Iterable[UserValue]]) -> None:
         if call.done or self._over:
             if not task.cancelled():
                 task.exception()  # retrieve it: otherwise the loop logs that it was never retrieved
@@ -198,7 +198,7 @@ class AsyncCalls:
             return self._fail(call, error)
         self._complete(call, task.result())
 
-    def _complete(self, call: Call, results: object) -> None:
+    def _complete(self, call: AsyncCall, results: object) -> None:
         if results is None or isinstance(results, str | bytes) or not isinstance(results, Iterable):
             return self._fail(call, _no_list(results))
         call.results, call.done, call.task = results, True, None
@@ -215,7 +215,7 @@ class AsyncCalls:
         if self._deadlines and not self._over:
             self._timer = self._loop.call_at(self._deadlines[0][0], self._expire)
 
-    def _time_out(self, call: Call) -> None:
+    def _time_out(self, call: AsyncCall) -> None:
         task = call.task
         try:
             self._complete(call, self._on_timeout(call.value))
@@ -224,7 +224,7 @@ class AsyncCalls:
         if task is not None:
             task.cancel()
 
-    def _fail(self, call: Call, error: BaseException) -> None:
+    def _fail(self, call: AsyncCall, error: BaseException) -> None:
         if not self._over:
             self.error = call, error
             self._stop()
@@ -278,7 +278,7 @@ class AsyncOperator(CollectingOperator):
             return
         stretch = self._stretches[-1]
         times = self.timestamps or [None] * len(self.values)
-        calls = [Call(value, moment, stretch) for value, moment in zip(self.values, times, strict=True)]
+        calls = [AsyncCall(value, moment, stretch) for value, moment in zip(self.values, times, strict=True)]
         self.clear()
         stretch.open += len(calls)
         if self._spec.ordered:
@@ -353,5 +353,5 @@ class _LoopHooks(Hooks):
         in_event_loop(super()._call, name, *arguments)
 
 
-def _report(call: Call) -> None:
+def _report(call: AsyncCall) -> None:
     call.stretch.done.append(call)

@@ -26,7 +26,7 @@ from tidegate.operators.flow.outputs import EdgeOutput
 from tidegate.operators.loop.blame import reprlib_repr, user_error
 from tidegate.operators.loop.ownership import ATOMS, is_immutable, own
 from tidegate.operators.loop.rewrites import rewrite
-from tidegate.operators.loop.rewrites.rewrite import Call, Emit, Owner, Rewrites, WholeBatch
+from tidegate.operators.loop.rewrites.rewrite import Call, Emit, LineOwner, Rewrites, WholeBatch
 from tidegate.state.context import NO_KEY, KeyContext
 from tidegate.state.keys import key_identity, visible
 
@@ -177,7 +177,7 @@ class LoopSource:
         """The variables of fields that the lines use, of a record that comes as columns."""
         self._once: list[str] = []
         self._lines: list[str] = []
-        self._owners: list[Owner | None] = []
+        self._owners: list[LineOwner | None] = []
         self._names: dict[str, Any] = {}
         self._checks: list[Callable[[], bool]] = []
         self._code: CodeType | None = None
@@ -186,7 +186,7 @@ class LoopSource:
         self.held: dict[str, Held] = {}
         """What is known of the records in variables (``rewrites/lending.py``)."""
 
-    def line(self, depth: int, text: str, owner: Owner | None) -> None:
+    def line(self, depth: int, text: str, owner: LineOwner | None) -> None:
         self._lines.append("    " * depth + text)
         self._owners.append(owner)
 
@@ -220,9 +220,9 @@ class LoopSource:
         self._names[name] = value
         return name
 
-    def owner(self, node: ChainNode, value: str) -> Owner:
+    def owner(self, node: ChainNode, value: str) -> LineOwner:
         """Return the owner of a line that an operator writes for the record in the variable."""
-        return Owner(f"operator '{node.operator.name}'", value, added=node.operator.place)
+        return LineOwner(f"operator '{node.operator.name}'", value, added=node.operator.place)
 
     def _open(self) -> list[str]:
         """Return the lines before those of the operators: the head of the loop, and the current key."""
@@ -281,13 +281,13 @@ class LoopSource:
         operator = self._parts.operator(node.operator.id)
         context, keyed = operator.key_context, node.operator.keyed
         if context is not None and keyed is not None:
-            owner = Owner(f"key selector of operator '{node.operator.name}'", value)
+            owner = LineOwner(f"key selector of operator '{node.operator.name}'", value)
             key = self.key(f"k{operator.id}", keyed, value, depth, owner)
             self.line(depth, f"{self.bind(f'B{operator.id}', context)}.slot = {key}", owner)
             self.held[value] = _UNKNOWN  # the selector has seen the record
         operator.write(self, value, depth, keyed=False, input=0)
 
-    def key(self, label: str, partitioning: Partitioning, value: str, depth: int, owner: Owner) -> str:
+    def key(self, label: str, partitioning: Partitioning, value: str, depth: int, owner: LineOwner) -> str:
         """Write the code that makes the key of a record; return the key's variable."""
         key = f"tg_k{label}"
         assert partitioning.selector is not None
@@ -386,7 +386,7 @@ class LoopSource:
         """Write the code that hands the record to a loop of its own."""
         n, keyed, keys = node.operator.id, node.operator.keyed, "None"
         if self._parts.operator(n).key_context is not None and keyed is not None:
-            owner = Owner(f"key selector of operator '{node.operator.name}'", value)
+            owner = LineOwner(f"key selector of operator '{node.operator.name}'", value)
             keys = f"[{self.key(f'k{n}', keyed, value, depth, owner)}]"
         loop = self.bind(f"l{n}", Loop(node, self._parts, into=True).run_rows)
         self.line(depth, f"{loop}([{value}], {'[tg_t]' if self.timed else None}, {keys})", None)
@@ -409,7 +409,7 @@ class LoopSource:
         arguments: list[str],
         out: str,
         depth: int,
-        owner: Owner,
+        owner: LineOwner,
         keyed: bool = False,
     ) -> None:
         """Write the code after which ``out`` holds the function's result. ``label``: of this place, unique in the
@@ -423,7 +423,7 @@ class LoopSource:
         function: UserFunction,
         arguments: list[str],
         depth: int,
-        owner: Owner,
+        owner: LineOwner,
         keyed: bool,
         emit: Emit,
     ) -> None:

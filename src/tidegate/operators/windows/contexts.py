@@ -27,7 +27,7 @@ from tidegate.state.descriptors import StateDescriptor
 from tidegate.state.single import TrackedState
 
 
-class Clock(Protocol):
+class WindowClock(Protocol):
     """Give the operator's time. ``watermark``: event-time timers have fired up to it."""
 
     watermark: int
@@ -39,7 +39,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
     """Be the context of a trigger. The operator enters the namespace of the window before it calls the trigger.
     ``merged``: in ``on_merge``, the namespaces of the merged windows."""
 
-    def __init__(self, backend: KeyedBackend, clock: Clock, runtime: SubtaskRuntimeContext) -> None:
+    def __init__(self, backend: KeyedBackend, clock: WindowClock, runtime: SubtaskRuntimeContext) -> None:
         self._backend, self._clock, self._runtime = backend, clock, runtime
         self.merged: Iterable[bytes] = ()
 
@@ -80,7 +80,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
 
 
 class OperatorAssignerContext(WindowAssigner.WindowAssignerContext):
-    def __init__(self, clock: Clock, runtime: SubtaskRuntimeContext) -> None:
+    def __init__(self, clock: WindowClock, runtime: SubtaskRuntimeContext) -> None:
         self._clock, self._runtime = clock, runtime
 
     def get_current_processing_time(self) -> int:
@@ -91,7 +91,7 @@ class OperatorAssignerContext(WindowAssigner.WindowAssignerContext):
 
 
 class OperatorEvictorContext(Evictor.EvictorContext):
-    def __init__(self, clock: Clock, runtime: SubtaskRuntimeContext) -> None:
+    def __init__(self, clock: WindowClock, runtime: SubtaskRuntimeContext) -> None:
         self._clock, self._runtime = clock, runtime
 
     def get_current_processing_time(self) -> int:
@@ -107,7 +107,9 @@ class OperatorEvictorContext(Evictor.EvictorContext):
 class WindowContext:
     """Be the ``context`` of a process window function. ``enter`` sets its window; ``namespace``: the window's own."""
 
-    def __init__(self, clock: Clock, runtime: SubtaskRuntimeContext, backend: KeyedBackend, *, merging: bool) -> None:
+    def __init__(
+        self, clock: WindowClock, runtime: SubtaskRuntimeContext, backend: KeyedBackend, *, merging: bool
+    ) -> None:
         self._clock, self._runtime, self._backend, self._merging = clock, runtime, backend, merging
         self._window: Window | None = None
         self._namespace: Callable[[], bytes] = bytes

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidegate.base.user_code import UserValue
 from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.operators.loop.ownership import is_immutable, own
-from tidegate.operators.loop.rewrites.rewrite import Owner
+from tidegate.operators.loop.rewrites.rewrite import LineOwner
 from tidegate.operators.windows.operation import Aggregated, Buffered, Contents, Reduced
 
 if TYPE_CHECKING:
@@ -134,7 +134,15 @@ class Adding:
     """Adds a whole batch of columns, if the function has a way."""
 
     def write(
-        self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool
+        self,
+        source: LoopSource,
+        label: str,
+        cells: str,
+        key: str,
+        value: str,
+        depth: int,
+        owner: LineOwner,
+        keyed: bool,
     ) -> None:
         """Write the code that adds the record in ``value`` to the cells in the variable ``cells``."""
         raise NotImplementedError
@@ -171,7 +179,15 @@ class _Collecting(Adding):
         self.type = None if contents.type is None else Types.LIST(contents.type)
 
     def write(
-        self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool
+        self,
+        source: LoopSource,
+        label: str,
+        cells: str,
+        key: str,
+        value: str,
+        depth: int,
+        owner: LineOwner,
+        keyed: bool,
     ) -> None:
         kept = f"tg_a{label}"
         source.line(depth, f"{kept} = {cells}[{key}]", owner)
@@ -200,7 +216,15 @@ class _Reducing(Adding):
         self._own = _owning(contents.type)
 
     def write(
-        self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool
+        self,
+        source: LoopSource,
+        label: str,
+        cells: str,
+        key: str,
+        value: str,
+        depth: int,
+        owner: LineOwner,
+        keyed: bool,
     ) -> None:
         kept, out = f"tg_a{label}", f"tg_v{label}"
         source.line(depth, f"{kept} = {cells}[{key}]", owner)
@@ -226,7 +250,15 @@ class _Aggregating(Adding):
         self.fold = getattr(contents.function, "fold_columns", None)
 
     def write(
-        self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool
+        self,
+        source: LoopSource,
+        label: str,
+        cells: str,
+        key: str,
+        value: str,
+        depth: int,
+        owner: LineOwner,
+        keyed: bool,
     ) -> None:
         kept, out = f"tg_a{label}", f"tg_v{label}"
         source.line(depth, f"{kept} = {cells}[{key}]", owner)

@@ -9,7 +9,7 @@ from tidegate.base.user_code import UserFunction
 from tidegate.operators.loop.rewrites.columns import Columns
 from tidegate.operators.loop.rewrites.inline import Inline
 from tidegate.operators.loop.rewrites.lending import Lending
-from tidegate.operators.loop.rewrites.rewrite import Prepared, Refused, Rewrite, Rewrites, function_id
+from tidegate.operators.loop.rewrites.rewrite import Findings, Refused, Rewrite, Rewrites, function_id
 
 REWRITES: list[Rewrite] = [Columns(), Inline(), Lending()]
 """In the order in which they are asked."""
@@ -21,8 +21,8 @@ def prepare(functions: Iterable[UserFunction]) -> Rewrites:
     return Rewrites([(rewrite, prepared(rewrite, functions)) for rewrite in REWRITES])
 
 
-def prepared(rewrite: Rewrite, functions: Iterable[UserFunction]) -> Prepared:
-    return Prepared(dict(_found(rewrite, functions)))
+def prepared(rewrite: Rewrite, functions: Iterable[UserFunction]) -> Findings:
+    return Findings(dict(_found(rewrite, functions)))
 
 
 def _found(rewrite: Rewrite, functions: Iterable[UserFunction]) -> Iterable[tuple[Any, Any]]:

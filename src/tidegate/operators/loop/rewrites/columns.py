@@ -30,7 +30,7 @@ from tidegate.operators.contracts.batch import (
 from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic, evaluate, mask_of
 from tidegate.operators.loop.rewrites.bodies import Body, body_of
 from tidegate.operators.loop.rewrites.fields import Field, Inexact, Ints, Value, field_of
-from tidegate.operators.loop.rewrites.rewrite import Bindings, OfColumn, Place, Prepared, Refused, Rewrite, WholeBatch
+from tidegate.operators.loop.rewrites.rewrite import Bindings, Findings, OfColumn, Place, Refused, Rewrite, WholeBatch
 
 LEAST = 64
 """The least number of records in a batch that is worth the calls. Smaller batches go through the loop."""
@@ -48,14 +48,14 @@ class Columns(Rewrite):
         check_arithmetic(body)
         return body
 
-    def check_place(self, chain: Chain, place: Place, prepared: Prepared) -> None:
+    def check_place(self, chain: Chain, place: Place, prepared: Findings) -> None:
         for node, into in _entries(chain):
             path = BatchPath(node, _OnDriver(chain), prepared, into=into)
             if path.useful and path.passes(place):
                 return
         raise Refused("no way of arithmetic alone leads from where batches enter, past it, to a keyed edge")
 
-    def whole_batch(self, node: ChainNode, bindings: Bindings, prepared: Prepared, *, into: bool) -> WholeBatch | None:
+    def whole_batch(self, node: ChainNode, bindings: Bindings, prepared: Findings, *, into: bool) -> WholeBatch | None:
         path = BatchPath(node, bindings, prepared, into=into)
         return path.run if path.useful else None
 
@@ -96,7 +96,7 @@ class _Step(NamedTuple):
 class BatchPath:
     """Find the path after ``node``, or from the node on if ``into``. ``useful``: there is a path."""
 
-    def __init__(self, node: ChainNode, bindings: Bindings, bodies: Prepared, *, into: bool) -> None:
+    def __init__(self, node: ChainNode, bindings: Bindings, bodies: Findings, *, into: bool) -> None:
         self._bindings, self._bodies = bindings, bodies
         self._failures = 0
         self._steps = list(self._follow(node if into else _only_child(node)))

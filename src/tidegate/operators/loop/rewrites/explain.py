@@ -18,7 +18,7 @@ from tidegate.operators.contracts.functions import FunctionWrapper
 from tidegate.operators.loop import rewrites
 from tidegate.operators.loop.fast_json import functions_used
 from tidegate.operators.loop.rewrites import prepared
-from tidegate.operators.loop.rewrites.rewrite import Place, Prepared, Refused, Rewrite
+from tidegate.operators.loop.rewrites.rewrite import Findings, Place, Refused, Rewrite
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def _explain_chain(chain: Chain) -> Iterator[Explained]:
     yield from (_explained(chain, place, known) for place in places)
 
 
-def _explained(chain: Chain, place: Place, known: list[tuple[Rewrite, Prepared]]) -> Explained:
+def _explained(chain: Chain, place: Place, known: list[tuple[Rewrite, Findings]]) -> Explained:
     reasons: list[str] = []
     how = CALLED
     if place.edge is None and place.node.operator.spec.takes_columns:
@@ -127,7 +127,7 @@ def _columns_before(chain: Chain, node: ChainNode) -> str:
     return f"not as columns: '{label}' gives its records one by one"
 
 
-def _refusal(rewrite: Rewrite, chain: Chain, place: Place, found: Prepared) -> str | None:
+def _refusal(rewrite: Rewrite, chain: Chain, place: Place, found: Findings) -> str | None:
     if place.edge is None and place.node.operator.spec.calls_only:
         return "its operator calls it, not the loop"
     try:

@@ -39,7 +39,7 @@ class Refused(Exception):
     """Report that a rewrite does not take a function. The text gives the reason, in words for the user."""
 
 
-class Owner(NamedTuple):
+class LineOwner(NamedTuple):
     """Name the owner of a generated line: the operator, the variable with the record, the user's line if the text is
     the user's. ``added``: the line of the program that added the operator."""
 
@@ -57,7 +57,7 @@ class Call(NamedTuple):
     function: UserFunction
     arguments: Sequence[str]
     depth: int
-    owner: Owner
+    owner: LineOwner
     keyed: bool
 
 
@@ -80,7 +80,7 @@ class LoopText(Protocol):
         """Return the number of lines so far."""
         ...
 
-    def line(self, depth: int, text: str, owner: Owner | None) -> None: ...
+    def line(self, depth: int, text: str, owner: LineOwner | None) -> None: ...
 
     def once(self, text: str) -> None:
         """Add a line before the loop: it runs once for each chunk."""
@@ -127,7 +127,7 @@ class Rewrite:
         """Return on the driver what the worker needs to know of the function; it is pickled. Raise Refused."""
         raise NotImplementedError
 
-    def check_place(self, chain: Chain, place: Place, prepared: Prepared) -> None:
+    def check_place(self, chain: Chain, place: Place, prepared: Findings) -> None:
         """Raise Refused on the driver if a function that ``prepare`` has taken will not be taken at this place."""
 
     def call(self, text: LoopText, call: Call, prepared: Any, out: str) -> bool:
@@ -138,7 +138,7 @@ class Rewrite:
         """Write code that hands each output of the function to ``emit``. Return False if nothing was written."""
         return False
 
-    def whole_batch(self, node: ChainNode, bindings: Bindings, prepared: Prepared, *, into: bool) -> WholeBatch | None:
+    def whole_batch(self, node: ChainNode, bindings: Bindings, prepared: Findings, *, into: bool) -> WholeBatch | None:
         """Return a way for whole batches that enter a chain before ``node`` (``into``) or after it. None: there is
         none."""
         return None
@@ -164,7 +164,7 @@ FunctionId = tuple[CodeType, str]
 """Codes of different files may be equal."""
 
 
-class Prepared:
+class Findings:
     """Hold what one rewrite has found out about the functions of a chain."""
 
     def __init__(self, found: dict[FunctionId, Any]) -> None:
@@ -192,7 +192,7 @@ class Rewrites:
     """Hold the rewrites of a chain with their knowledge; sent to the workers. While a debugger watches, nothing is
     rewritten."""
 
-    def __init__(self, prepared: Sequence[tuple[Rewrite, Prepared]] = ()) -> None:
+    def __init__(self, prepared: Sequence[tuple[Rewrite, Findings]] = ()) -> None:
         self._prepared = prepared
 
     def call(self, text: LoopText, call: Call, out: str) -> bool:
