@@ -28,6 +28,7 @@ import queries  # noqa: E402
 from tasks import InProcess, InProcessExecutor  # noqa: E402
 
 from tidegate.datastream.executor import register_executor  # noqa: E402
+from tidegate.operators.loop import fast_json  # noqa: E402
 
 
 class Profiled(InProcess):
@@ -74,7 +75,8 @@ def main() -> None:
             "execution.target=in-process", f"tidegate.round.max-records={args.round}", "tidegate.round.target-time=1 h",
         ]  # fmt: skip
         given += ["--interval-ms", "3600000", *(word for setting in settings for word in ("--set", setting))]
-        queries.build(queries.options_of([str(word) for word in given])).execute("tasks")
+        with fast_json.switched_on():  # as a Spark worker does
+            queries.build(queries.options_of([str(word) for word in given])).execute("tasks")
     finally:
         shutil.rmtree(home, ignore_errors=True)
     levels = [round(seconds / args.events * 1e6, 2) for seconds in engine.used]
