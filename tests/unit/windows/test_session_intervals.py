@@ -235,3 +235,39 @@ def test_only_sessions_that_fire_by_the_watermark_are_intervals(build: Any, expe
     windows = env.from_collection([("a", 1)]).key_by(lambda r: r[0]).window(GAPS["fixed"])
     build(windows)
     assert isinstance(transformations_of(env)[-1].spec, SessionWindowSpec) is expected
+
+
+def _added_in_place(a: Any, b: Any) -> Any:
+    a[2]["n"] += b[2]["n"]
+    return a
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_object_that_a_source_emits_several_times_is_a_record_of_its_own_each_time(in_memory: bool) -> None:
+    def build(stream: DataStream) -> DataStream:
+        return stream.key_by(lambda r: r[0]).window(GAPS["fixed"]).reduce(_added_in_place).map(_noted)
+
+    one = {"n": 1}
+    found = [("a", 0, one), ("b", 1, one), ("a", 2, one), ("a", 3, one), ("b", 4, one)]
+    given: dict[str, Any] = {IN_MEMORY: in_memory, "limit": 100, "tidegate.chunk.records": 50}
+    counts = sorted((record[0], record[2]["n"]) for record in in_order(build, found, **given))
+    assert counts == [("a", 3), ("b", 2)]
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_session_that_ends_after_all_time_is_refused_with_its_record(in_memory: bool) -> None:
+    def build(stream: DataStream) -> DataStream:
+        return stream.key_by(lambda r: r[0]).window(GAPS["fixed"]).aggregate(Numbers()).map(_noted)
+
+    last = (1 << 63) - 1
+    found = [("a", last - 9, 0), ("a", last - 6, 1), ("a", last - 4, 2)]
+    given: dict[str, Any] = {IN_MEMORY: in_memory, "limit": 100, "tidegate.chunk.records": 50}
+    with pytest.raises(TidegateError, match=f"'a', {last - 4}, 2"):
+        in_order(build, found, **given)
+
+
+def test_sessions_have_the_kind_that_ids_without_uid_were_made_of() -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration())
+    env.from_collection([(1, 2, 3)]).key_by(lambda r: r[0]).window(GAPS["fixed"]).aggregate(Numbers())
+    [spec] = [t.spec for t in transformations_of(env) if isinstance(t.spec, SessionWindowSpec)]
+    assert spec.kind == "WindowSpec"

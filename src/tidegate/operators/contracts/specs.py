@@ -273,6 +273,11 @@ class SessionWindowSpec(WindowingSpec):
     fixed_gap: int | None = None
     """The gap in milliseconds; None: every record has a gap of its own."""
 
+    @property
+    def kind(self) -> str:
+        """Return the kind that sessions have always had: snapshots of programs without uids must restore."""
+        return WindowSpec.__name__
+
 
 @dataclass(frozen=True)
 class AsyncSpec(FunctionSpec):

@@ -62,7 +62,8 @@ class SessionWindowOperator(WindowOperator):
         super().__init__(node, setup)
         operation = self._operation
         self._spec = self.operator.spec_as(SessionWindowSpec)
-        self._in_memory = setup.settings.sessions_in_memory
+        # With lateness, sessions that have fired wait in the state, and every change of a key would write all of them again.
+        self._in_memory = setup.settings.sessions_in_memory and not self._spec.function.lateness
         self._gap = operation.assigner._gap  # type: ignore[attr-defined]
         self._lateness = operation.lateness
         self._adding = adding_to(operation.contents)
@@ -178,7 +179,9 @@ class SessionWindowOperator(WindowOperator):
         n, owner = self.id, source.owner(self.node, value)
         session, end, inside = f"tg_session{n}", f"tg_end{n}", f"tg_inside{n}"
         key = "tg_k" if keyed else f"{source.bind(f'B{n}', self.key_context)}.slot"
-        if not keyed:  # a function of this chain may still change a record that it has emitted
+        if (
+            source.fields(value) is None
+        ):  # a function of this chain, or the same object in a chunk, may change the record
             atoms, copied, mine = source.bind("atoms", ATOMS), source.bind("own", own), f"tg_w{n}"
             source.line(depth, f"{mine} = {value} if {value}.__class__ in {atoms} else {copied}({value})", owner)
             value = mine
@@ -192,6 +195,8 @@ class SessionWindowOperator(WindowOperator):
         source.line(depth, f"if {inside}:", owner)
         source.line(depth + 1, f"{end} = tg_t + {self._gap_text(source, value)}", owner)
         source.line(depth + 1, f"if {end} > {session}[1]:", owner)
+        source.line(depth + 2, f"if {end} > {MAX_WATERMARK}:", owner)
+        source.line(depth + 3, f"{source.bind('interval', interval_bytes)}({session}[0], {end})", owner)  # raises
         source.line(depth + 2, f"{session}[1] = {end}", owner)
         source.line(depth + 2, f"{session}[3] = {source.bind(f'order{n}', self._next_order)}()", owner)
         self._adding.write(source, f"{n}", session, "2", value, depth + 1, owner, keyed)
@@ -261,6 +266,7 @@ class SessionWindowOperator(WindowOperator):
             return session
         if ended:
             self._refuse_ended(TimeWindow(low, high))
+        interval_bytes(low, high)  # a time beyond 64 bits is refused with its record
         self._resize(key, mine)
         for other in met:
             self._take_over_timers(other)
