@@ -19,7 +19,7 @@ import tidegate
 from tidegate.base.errors import TidegateError
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import list_checkpoints
-from tidegate.control.jobs import ControlledJob, JobDetails, Jobs, JobSummary, ListedCheckpoints, problem_of
+from tidegate.control.jobs import Checkpoints, ControlledJob, JobDetails, Jobs, JobSummary, problem_of
 from tidegate.control.messages import (
     CancelRequest,
     Code,
@@ -81,9 +81,7 @@ class Endpoint:
     async def checkpoints(self, request: Request) -> Response:
         view = self._find(request).handle.view()
         listed = await run_in_threadpool(list_checkpoints, Files(view.directory))
-        return _json(
-            ListedCheckpoints(directory=listed.directory, checkpoints=listed.checkpoints, latest=view.checkpoints)
-        )
+        return _json(Checkpoints(directory=listed.directory, checkpoints=listed.checkpoints, latest=view.checkpoints))
 
     async def metrics(self, request: Request) -> Response:
         return Response(prometheus_text(self._find(request).handle.view()), media_type=CONTENT_TYPE)
@@ -220,7 +218,7 @@ _PATHS = (
     _Path("GET", "/openapi.json", Endpoint.description, "This description", _PAGE),
     _Path("GET", "/v1/jobs", Endpoint.jobs, "Jobs of the driver", list[JobSummary]),
     _Path("GET", _ONE, Endpoint.job, "A job", JobDetails),
-    _Path("GET", f"{_ONE}/checkpoints", Endpoint.checkpoints, "Its checkpoints", ListedCheckpoints),
+    _Path("GET", f"{_ONE}/checkpoints", Endpoint.checkpoints, "Its checkpoints", Checkpoints),
     _Path("POST", f"{_ONE}/checkpoints", Endpoint.trigger_checkpoint, "Take a checkpoint now", Operation),
     _Path("POST", f"{_ONE}/savepoints", Endpoint.trigger_savepoint, "Take a savepoint", Operation, SavepointRequest),
     _Path("POST", f"{_ONE}/stop", Endpoint.stop, "Stop with a savepoint", Operation, StopRequest),

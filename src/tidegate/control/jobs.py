@@ -290,7 +290,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ListedCheckpoints(CheckpointList, frozen=True, kw_only=True):
+class Checkpoints(CheckpointList, frozen=True, kw_only=True):
     """The list of ``tidegate checkpoints --json``. ``latest`` holds the checkpoints of this run that the driver knows, complete or
     not, with the times at which they passed each step."""
 

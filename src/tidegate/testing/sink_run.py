@@ -37,7 +37,7 @@ def crash_at(number: int, prefix: str = "") -> Callable[[], bool]:
 
 
 @dataclass
-class SinkCheckpoint:
+class Checkpoint:
     """Hold the sink's part of the last completed checkpoint, and how many values it covers."""
 
     position: int = 0
@@ -61,7 +61,7 @@ class SinkRun:
         self.position, self.round, self._attempts, self._checkpoints = 0, 0, 0, 0
         self.states: list[list[Any]] = [[] for _ in range(parallelism)]
         self.pending: list[Any] = []
-        self.checkpoint = SinkCheckpoint(states=self.states)
+        self.checkpoint = Checkpoint(states=self.states)
         self.committer = self.new_committer()
 
     def new_committer(self) -> Committer:
@@ -139,7 +139,7 @@ class SinkRun:
     def complete(self) -> None:
         """Step 7: complete the checkpoint. From here on a crash restores it."""
         self._checkpoints += 1
-        self.checkpoint = SinkCheckpoint(self.position, self.states, list(self.pending))
+        self.checkpoint = Checkpoint(self.position, self.states, list(self.pending))
 
     def commit(self) -> None:
         """Step 8: commit the checkpoint."""
@@ -156,7 +156,7 @@ class SinkRun:
         self.committer = self.new_committer()
         self.committer.recover(list(self.checkpoint.committables))
         self.committer.abort_lingering(list(self.checkpoint.committables), entries)
-        self.checkpoint = SinkCheckpoint(self.position, self.states, self.checkpoint.committables)
+        self.checkpoint = Checkpoint(self.position, self.states, self.checkpoint.committables)
 
     def finish(self) -> None:
         """Run the end of input, the final checkpoint, and the sweep of what discarded attempts have left."""
