@@ -119,3 +119,10 @@ def new_token() -> str:
 def stable_hash(text: str) -> str:
     """Return 32 hex digits, the same for the same text in every process."""
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def flink_job_id(job_id: str) -> str:
+    """Return the id that Flink's clients expect: 32 hexadecimal digits. An id of another form gets a stable one."""
+    lower = job_id.lower()
+    is_one = len(lower) == 32 and all(c in "0123456789abcdef" for c in lower)
+    return lower if is_one else stable_hash(f"job {job_id}")

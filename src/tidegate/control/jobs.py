@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 from urllib.parse import unquote
@@ -39,7 +39,7 @@ from tidegate.runtime.commands import (
 )
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.statistics import RoundStatistics
-from tidegate.runtime.view import AttemptView, CheckpointView, ExceptionView, JobView, OperatorView, Totals
+from tidegate.runtime.view import AttemptView, CheckpointView, ExceptionView, JobView, OperatorView, SubtaskView, Totals
 
 _MOST_ENDED = 50
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -233,7 +233,7 @@ def _refused(target: str, found: str, cure: str) -> ConfigurationError:
     )
 
 
-_ROUNDS = 20
+_ROUNDS = 100
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,6 +265,9 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     rounds: tuple[RoundStatistics, ...]
     checkpoints: tuple[CheckpointView, ...]
     exceptions: tuple[ExceptionView, ...]
+    subtasks: tuple[SubtaskView, ...] = ()
+    configuration: Mapping[str, str] = {}
+    environment: Mapping[str, str] = {}
 
     @staticmethod
     def of(view: JobView, now_ms: int) -> JobDetails:
@@ -287,6 +290,9 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
             rounds=view.rounds[-_ROUNDS:],
             checkpoints=view.checkpoints,
             exceptions=view.exceptions,
+            subtasks=view.subtasks,
+            configuration=view.configuration,
+            environment=view.environment,
         )
 
 

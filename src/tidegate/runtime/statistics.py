@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.graph.plan import JobGraph
@@ -17,6 +17,11 @@ from tidegate.operators.contracts.specs import sources_of
 from tidegate.operators.flow.rows import Ack, RoundContext
 
 log = logging.getLogger(__name__)
+
+
+ROUND_PARTS = ("plan", "schedule", "read", "user", "pack", "snapshot", "accept", "store", "commit")
+"""Plan on the driver; Spark's scheduling and transport; in tasks: reading input, the loop with the user's functions, packing of
+channels, snapshots; the driver's acceptance; steps 7 and 8, which run beside rounds."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class RoundStatistics:
     """How long the checkpoint lane has stored, committed and cleaned up since the previous round, in parallel to rounds."""
     rebuilds: int = 0
     """Local stores that were built from all their files, because a subtask moved to a host that did not have its store."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Where the time of the round went, in seconds by ``ROUND_PARTS``. The parts of levels are those of their slowest subtask."""
 
     @property
     def records_per_second(self) -> float:

@@ -26,6 +26,43 @@ _RATE_OVER_MS = 5_000
 
 
 @dataclass(frozen=True)
+class HeavyKey:
+    """A key of a keyed operator that takes a large part of its records. ``share``: of all records of the operator, 0 to 1; an
+    estimate by a sketch that never counts too few. ``subtask``: which subtask has the key."""
+
+    key: str
+    share: float
+    subtask: int
+
+
+@dataclass(frozen=True)
+class SubtaskView:
+    """A subtask of a chain. Parts of time are of the latest rounds, between 0 and 1, and add up to 1."""
+
+    chain: int
+    subtask: int
+    host: str | None = None
+    """Where the subtask ran last: the host, and the executor of Spark if there are several."""
+    records_in: int = 0
+    records_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    records_in_per_second: float = 0.0
+    busy: float = 0.0
+    back_pressured: float = 0.0
+    """The subtask had finished its part and waited for slower subtasks of the same or a later level."""
+    idle: float = 0.0
+    seconds: float = 0.0
+    """How long the subtask took in the latest round."""
+    watermark: int | None = None
+    lag: int | None = None
+    """Records that the source knows of and has not read; None for other operators, and where the source does not know."""
+    state_bytes: int = 0
+    retries: int = 0
+    """How often Spark ran a task of the subtask again."""
+
+
+@dataclass(frozen=True)
 class OperatorView:
     """``label``: the name for people, of a source or sink with its connector. ``inputs``: ids of the operators before it.
     Records are counted where they cross an edge: what comes into a chain counts for its first operator, what leaves it for the
@@ -48,6 +85,14 @@ class OperatorView:
     """How long the slowest subtask of the chain took in the latest round; for its first operator."""
     watermark: int | None = None
     """Event time after the operator, of its slowest subtask; None: the operator has run no round."""
+    state_bytes: int | None = None
+    """Bytes of all state files of the operator; None: the operator has no state."""
+    states: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of each state by its name, as far as known."""
+    heavy_keys: tuple[HeavyKey, ...] = ()
+    """The heaviest first."""
+    functions: tuple[str, ...] = ()
+    """How the functions run, as ``explain`` says it: called, inlined, on columns."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +115,22 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
+class SubtaskFigures:
+    """One subtask of an operator in a checkpoint. Times are in milliseconds, sizes in bytes."""
+
+    operator: int
+    subtask: int
+    run_ms: float = 0.0
+    align_ms: float = 0.0
+    snapshot_ms: float = 0.0
+    size: int = 0
+    incremental: int = 0
+    in_flight_bytes: int = 0
+    acknowledged_ms: int | None = None
+    """When (wall clock) the subtask had its snapshot."""
+
+
+@dataclass(frozen=True)
 class CheckpointView:
     """A ``Checkpoint`` as it was at a moment. ``passed_ms``: when (wall clock, milliseconds) it had come through the steps of the
     protocol: 1 triggered, 6 acknowledged, 7 complete, 8 committed, 9 cleaned up. ``message``: why it failed. ``entry``: what the
@@ -84,6 +145,7 @@ class CheckpointView:
     message: str | None = None
     entry: HistoryEntry | None = None
     copied: Copied | None = None
+    subtasks: tuple[SubtaskFigures, ...] = ()
 
     @staticmethod
     def of(checkpoint: Checkpoint, attempt: int) -> CheckpointView:
@@ -109,12 +171,21 @@ class CheckpointView:
 
 @dataclass(frozen=True)
 class ExceptionView:
-    """A failure of the job. ``kind``: the class of the error."""
+    """A failure of the job. ``kind``: the class of the error. The others are those of user code, as far as known."""
 
     at_ms: int
     attempt: int
     kind: str
     message: str
+    traceback: str = ""
+    operator: str | None = None
+    subtask: int | None = None
+    record: str | None = None
+    key: str | None = None
+    checkpoint_id: int | None = None
+    """The checkpoint whose round failed, or the latest one before."""
+    debug_command: str | None = None
+    """The command that runs the round again and stops at the failure."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +230,11 @@ class JobView:
     totals: Totals = field(default=Totals())
     metrics: Mapping[Key, MetricView] = field(default_factory=dict)
     """What functions measure."""
+    subtasks: tuple[SubtaskView, ...] = ()
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    """The configuration of the job; secrets are masked."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Versions, master, host and user of the driver."""
 
     def records_per_second(self, now_ms: int) -> float:
         """Over the latest seconds, pauses included."""
