@@ -126,7 +126,7 @@ class DriverClient:
             connection = self._connected()
             token = read_token(self.record.driver or "")
             headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-            connection.request(method, f"/v1/jobs/{quote(self.record.job_id, safe='')}{path}", body, headers)
+            connection.request(method, f"/tidegate/jobs/{quote(self.record.job_id, safe='')}{path}", body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:

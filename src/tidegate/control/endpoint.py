@@ -205,7 +205,7 @@ class _Path(NamedTuple):
     parameters: tuple[dict[str, Any], ...] = ()
 
 
-_ONE = "/v1/jobs/{job_id}"
+_ONE = "/tidegate/jobs/{job_id}"
 _WAIT = {
     "name": "wait",
     "in": "query",
@@ -216,7 +216,7 @@ _TEXT = {"description": "Text of Prometheus.", "content": {CONTENT_TYPE: {"schem
 _PAGE = {"description": "This page.", "content": {"application/json": {"schema": {"type": "object"}}}}
 _PATHS = (
     _Path("GET", "/openapi.json", Endpoint.description, "This description", _PAGE),
-    _Path("GET", "/v1/jobs", Endpoint.jobs, "Jobs of the driver", list[JobSummary]),
+    _Path("GET", "/tidegate/jobs", Endpoint.jobs, "Jobs of the driver", list[JobSummary]),
     _Path("GET", _ONE, Endpoint.job, "A job", JobDetails),
     _Path("GET", f"{_ONE}/checkpoints", Endpoint.checkpoints, "Its checkpoints", Checkpoints),
     _Path("POST", f"{_ONE}/checkpoints", Endpoint.trigger_checkpoint, "Take a checkpoint now", Operation),

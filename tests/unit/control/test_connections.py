@@ -37,7 +37,7 @@ from tidegate.runtime.handle import StartedJob
 Start = Callable[..., Driver]
 HOLDS = """
 import socket, sys
-head = b"POST /v1/jobs/j/cancel HTTP/1.1\\r\\nHost: x\\r\\n"
+head = b"POST /tidegate/jobs/j/cancel HTTP/1.1\\r\\nHost: x\\r\\n"
 sent = [b"", head, head + b"Content-Length: 9\\r\\n\\r\\n"]
 held = []
 for number in range(200):
@@ -82,7 +82,7 @@ def held_job(home: Path) -> tuple[Server, Future[str], str]:
     handle = cast("StartedJob", SimpleNamespace(job_id="j", status=lambda: JobStatus.RUNNING))
     job, jobs, answer = ControlledJob(handle), Jobs(), Future[str]()
     jobs.add(job)
-    return Server(jobs), answer, f"/v1/jobs/j/operations/{job.operations.begin('x', answer).id}?wait=25"
+    return Server(jobs), answer, f"/tidegate/jobs/j/operations/{job.operations.begin('x', answer).id}?wait=25"
 
 
 def test_commands_work_while_200_idle_connections_are_held(driver: Start) -> None:
@@ -94,7 +94,7 @@ def test_commands_work_while_200_idle_connections_are_held(driver: Start) -> Non
         assert "OPERATOR" in run(app, ["info", "besieged"]).stdout, "the driver has answered"
         token = read_token(str(one.record().driver))
         connection = http.client.HTTPConnection(endpoint, timeout=60)
-        connection.request("GET", "/v1/jobs", headers={"Authorization": f"Bearer {token}"})
+        connection.request("GET", "/tidegate/jobs", headers={"Authorization": f"Bearer {token}"})
         assert connection.getresponse().status == 200, "TCP works too"
         connection.close()
         cancelled = run(app, ["cancel", "besieged"])
@@ -125,7 +125,7 @@ def test_head_or_body_that_does_not_come_closes_the_connection(
 ) -> None:
     monkeypatch.setattr(serving, "LIMITS", {**serving.LIMITS, state: 0.05})
     server = held_job[0]
-    head = f"POST /v1/jobs/j/cancel HTTP/1.1\r\nHost: {server.address}\r\n"
+    head = f"POST /tidegate/jobs/j/cancel HTTP/1.1\r\nHost: {server.address}\r\n"
     head += f"Authorization: Bearer {read_token(server.driver)}\r\n" if authorised else ""
     head += "Content-Length: 9\r\n\r\n{" if state is h11.SEND_BODY else ""
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow:

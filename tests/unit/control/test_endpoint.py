@@ -27,7 +27,7 @@ from tidegate.datastream.connectors.datagen import DataGeneratorSource
 from tidegate.runtime.handle import StartedJob
 
 Ask = Callable[..., tuple[int, Any]]
-JOB = "/v1/jobs/endless"
+JOB = "/tidegate/jobs/endless"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def ask(running: JobRecord) -> Ask:
 
 
 def test_the_job_as_it_is(ask: Ask) -> None:
-    status, [job] = ask("GET", "/v1/jobs")
+    status, [job] = ask("GET", "/tidegate/jobs")
     assert status == 200 and job["job_id"] == "endless" and job["name"] == "endless <job>"
     status, details = ask("GET", JOB)
     assert details["state"] == "RUNNING"
@@ -119,7 +119,7 @@ def test_figures_for_prometheus(ask: Ask) -> None:
     "authorization",
     ["", "Bearer", "Bearer ", "Bearer wrong", "Basic abc", "Bearer \xff\xfe", "bearer\t", "Bearer a, Bearer b"],
 )
-@pytest.mark.parametrize("path", ["/v1/jobs", "/openapi.json", "/nothing", "/", f"{JOB}/metrics"])
+@pytest.mark.parametrize("path", ["/tidegate/jobs", "/openapi.json", "/nothing", "/", f"{JOB}/metrics"])
 def test_without_the_token_nothing(ask: Ask, authorization: str, path: str) -> None:
     status, problem = ask("GET", path, headers={"Authorization": authorization})
     assert (status, problem["code"]) == (401, "unauthorized")
@@ -127,12 +127,12 @@ def test_without_the_token_nothing(ask: Ask, authorization: str, path: str) -> N
 
 def test_the_token_of_another_driver_or_in_the_address_is_refused(ask: Ask, running: JobRecord) -> None:
     other = Server(Jobs())
-    assert ask("GET", "/v1/jobs", headers={"Authorization": f"Bearer {read_token(other.driver)}"})[0] == 401
+    assert ask("GET", "/tidegate/jobs", headers={"Authorization": f"Bearer {read_token(other.driver)}"})[0] == 401
     assert running.driver is not None
     token = read_token(running.driver)
-    assert ask("GET", f"/v1/jobs?token={token}", headers={"Authorization": ""})[0] == 401
+    assert ask("GET", f"/tidegate/jobs?token={token}", headers={"Authorization": ""})[0] == 401
     for cut in (token[:-1], token + "x", token.upper()):
-        assert ask("GET", "/v1/jobs", headers={"Authorization": f"Bearer {cut}"})[0] == 401
+        assert ask("GET", "/tidegate/jobs", headers={"Authorization": f"Bearer {cut}"})[0] == 401
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_token_of_another_driver_or_in_the_address_is_refused(ask: Ask, runn
 )
 def test_a_name_that_points_here_is_not_our_name(ask: Ask, running: JobRecord, host: str) -> None:
     port = str(running.endpoint).rpartition(":")[2]
-    status, problem = ask("GET", "/v1/jobs", headers={"Host": host.format(port=port)})
+    status, problem = ask("GET", "/tidegate/jobs", headers={"Host": host.format(port=port)})
     assert status == 403 and "Host" in problem["message"]
 
 
@@ -151,7 +151,10 @@ def test_pages_of_other_origins_are_refused(ask: Ask, running: JobRecord, origin
     port = str(running.endpoint).rpartition(":")[2]
     status, _ = ask("POST", f"{JOB}/cancel", headers={"Origin": origin.format(port=port)})
     assert status == 403
-    assert ask("GET", "/v1/jobs", headers={"Origin": f"http://localhost:{port}", "Host": f"localhost:{port}"})[0] == 200
+    assert (
+        ask("GET", "/tidegate/jobs", headers={"Origin": f"http://localhost:{port}", "Host": f"localhost:{port}"})[0]
+        == 200
+    )
 
 
 def test_two_hosts_or_none_are_refused(running: JobRecord) -> None:
@@ -159,7 +162,7 @@ def test_two_hosts_or_none_are_refused(running: JobRecord) -> None:
     address, _, port = running.endpoint.partition(":")
     for lines in (f"Host: {running.endpoint}\r\nHost: evil.example", "X-Nothing: 1"):
         with socket.create_connection((address, int(port)), timeout=60) as connection:
-            head = f"GET /v1/jobs HTTP/1.1\r\n{lines}\r\nAuthorization: Bearer {read_token(running.driver)}\r\n"
+            head = f"GET /tidegate/jobs HTTP/1.1\r\n{lines}\r\nAuthorization: Bearer {read_token(running.driver)}\r\n"
             connection.sendall(f"{head}Connection: close\r\n\r\n".encode())
             answer = connection.makefile("rb").readline()
         assert answer.split()[1] in (b"400", b"403"), answer
@@ -179,15 +182,15 @@ def test_it_listens_on_loopback_only(running: JobRecord) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1/jobs/../../etc/passwd",
-        "/v1/jobs/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
-        "/v1/jobs/%252e%252e%252fetc%252fpasswd",
-        "/v1/jobs/endless/operations/..%2f..%2f",
-        "/v1/jobs/endless/operations/%252e%252e",
-        "/v1/jobs/endless%00",
-        "/v1/jobs/ENDLESS",
-        "//v1/jobs",
-        "/v1/jobs/endless/nothing",
+        "/tidegate/jobs/../../etc/passwd",
+        "/tidegate/jobs/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+        "/tidegate/jobs/%252e%252e%252fetc%252fpasswd",
+        "/tidegate/jobs/endless/operations/..%2f..%2f",
+        "/tidegate/jobs/endless/operations/%252e%252e",
+        "/tidegate/jobs/endless%00",
+        "/tidegate/jobs/ENDLESS",
+        "//tidegate/jobs",
+        "/tidegate/jobs/endless/nothing",
     ],
 )
 def test_paths_lead_nowhere_else(ask: Ask, path: str) -> None:
@@ -216,7 +219,7 @@ def test_waits_are_bounded(ask: Ask, wait: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("DELETE", JOB), ("PUT", JOB), ("GET", f"{JOB}/cancel"), ("POST", "/v1/jobs")]
+    ("method", "path"), [("DELETE", JOB), ("PUT", JOB), ("GET", f"{JOB}/cancel"), ("POST", "/tidegate/jobs")]
 )
 def test_other_methods_are_refused(ask: Ask, method: str, path: str) -> None:
     assert ask(method, path)[0] == 405
