@@ -184,7 +184,7 @@ def checked_target(target: str, allowed: tuple[str, ...] | None, configured: str
         raise _refused(target, reason, "give an absolute path, or an address with its scheme (s3://bucket/savepoints)")
     if allowed is not None:
         places = [place for place in (*allowed, configured) if place]
-        if not any(_lies_below(target, place) for place in places):
+        if not any(lies_below(target, place) for place in places):
             listed = ", ".join(places) or "none"
             raise _refused(
                 target,
@@ -217,7 +217,7 @@ def _climbs(text: str) -> bool:
     return True
 
 
-def _lies_below(target: str, place: str) -> bool:
+def lies_below(target: str, place: str) -> bool:
     return (_resolved(target) + "/").startswith(_resolved(place).rstrip("/") + "/")
 
 
