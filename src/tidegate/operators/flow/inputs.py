@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import heapq
-import time
 from collections import deque
 from dataclasses import dataclass
 
+from tidegate.base.clock import Stopwatch
 from tidegate.base.errors import RoundError
 from tidegate.graph.plan import Chain, Edge
 from tidegate.operators.contracts.watermarks import ChannelWatermarks
 from tidegate.operators.flow.packing import Packer
-from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Barrier, Row, Status
+from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Barrier, Row, Status, size_of
 from tidegate.state.key_groups import range_for
 from tidegate.state.refs import KeyGroupRange
 
@@ -117,7 +117,7 @@ class ChannelInput:
         if row[2] == BARRIER:
             barrier: Barrier = row[7]
             if not self._closed:
-                self.aligns_since = time.perf_counter()
+                self.aligns_since = Stopwatch.now()
             self._closed.add(channel)
             self.tokens[channel] = barrier.token
             self.failed |= barrier.failed
@@ -202,4 +202,4 @@ class _Turns:
 
 
 def _size(row: Row) -> int:
-    return 0 if row[2] == BARRIER or row[7] is None else sum(len(part) for part in row[7] if part is not None)
+    return 0 if row[2] == BARRIER else size_of(row[7])
