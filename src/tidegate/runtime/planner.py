@@ -357,7 +357,7 @@ class SourcePlanner:
 
     def lags(self) -> dict[int, Lag]:
         """Return, by operator id, what each subtask has not planned yet, for the sources that know it."""
-        known = {s.operator.id: Lag({}) if s.finished else s.enumerator.lag for s in self._sources}
+        known = {s.operator.id: s.enumerator.lag for s in self._sources}
         return {operator_id: lag for operator_id, lag in known.items() if lag is not None}
 
     def checkpoint_complete(self, positions: Mapping[str, object]) -> None:

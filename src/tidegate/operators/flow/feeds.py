@@ -26,7 +26,7 @@ from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Str
 from tidegate.operators.contracts.source import SplitInterval
 from tidegate.operators.flow.backlog import ChannelBacklog, LogReader, Pace, SplitBacklog, chosen
 from tidegate.operators.flow.inputs import Channel, ChannelInput, ChannelSide
-from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Ack, Payload, Row, Status, size_of
+from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Ack, Payload, Row, Status
 from tidegate.operators.kinds.source import SourceOperator
 from tidegate.state.in_flight import InFlightPart
 from tidegate.state.keys import encode_key
@@ -65,7 +65,9 @@ class Feed(Protocol):
     ``bytes_in``: of received chunks."""
 
     read_seconds: float
-    bytes_in: int
+
+    @property
+    def bytes_in(self) -> int: ...
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
         """Yield the steps to run; each step may leave rows to send."""
@@ -108,7 +110,7 @@ class ChannelFeed:
 
     def __init__(self, side: ChannelSide, pipeline: Pipeline, files: Files, round: OperatorRound, ack: Ack) -> None:
         self._side, self._pipeline, self._round, self._ack, self._pace = side, pipeline, round, ack, _pace(round)
-        self.read_seconds, self.bytes_in = 0.0, 0
+        self.read_seconds = 0.0
         head = self._head = pipeline.head
         snapshot = round.plan.snapshots.get(head.id, EMPTY)
         self._backlog = ChannelBacklog(snapshot.in_flight, files, side.groups, side.pinned)
@@ -124,6 +126,10 @@ class ChannelFeed:
         current = self._backlog.watermark if self._backlog.waits else self._input.watermarks.current()
         head.input_time.watermark, head.input_time.idle = current, False
         round.holds_time = self._backlog.is_mixed
+
+    @property
+    def bytes_in(self) -> int:
+        return self._input.bytes
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
         while (waiting := self._backlog.next()) is not None and not self._is_over:
@@ -169,7 +175,6 @@ class ChannelFeed:
         """Process a chunk, or store it, or both. ``watermark``: event time after the chunk."""
         side, backlog, pace = self._side, self._backlog, self._pace
         channel = side.deferrable.get(edge)
-        self.bytes_in += size_of(payload)
         if channel is None:  # all subtasks have to process it before the same checkpoint
             pace = None
         elif backlog.waits:
@@ -232,11 +237,14 @@ class SplitFeed:
     source then sees all splits advance together.
     """
 
+    bytes_in = 0
+    """Of chunks from other subtasks."""
+
     def __init__(
         self, source: SourceOperator, pipeline: Pipeline, files: Files, round: OperatorRound, ack: Ack
     ) -> None:
         self._source, self._pipeline, self._round, self._ack = source, pipeline, round, ack
-        self.read_seconds, self.bytes_in = 0.0, 0
+        self.read_seconds = 0.0
         self._open: list[_OpenSplit] = []
         self._pace = _pace(round)
         self._backlog = SplitBacklog(round.plan.snapshots.get(source.id, EMPTY).in_flight, files)
@@ -386,8 +394,7 @@ class KeyedBatchFeed(ChannelFeed):
         for _, _, kind, edge, _, _, _, payload in self._input.ready(row):
             if kind == BARRIER or payload is None:
                 continue
-            self.bytes_in += size_of(payload)
-            batch, number = self._unpacked(edge, payload), self._side.inputs[edge]
+                batch, number = self._unpacked(edge, payload), self._side.inputs[edge]
             self._ack.records_in += len(batch)
             if batch.keys is None:
                 self._pipeline.process(number, batch, self._round.now_ms())

@@ -11,7 +11,7 @@ from tidegate.base.errors import RoundError
 from tidegate.graph.plan import Chain, Edge
 from tidegate.operators.contracts.watermarks import ChannelWatermarks
 from tidegate.operators.flow.packing import Packer
-from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Barrier, Row, Status, size_of
+from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Barrier, Row, Status
 from tidegate.state.key_groups import range_for
 from tidegate.state.refs import KeyGroupRange
 
@@ -138,6 +138,11 @@ class ChannelInput:
             )
 
     @property
+    def bytes(self) -> int:
+        """Return the size of all received chunks."""
+        return self._turns.bytes
+
+    @property
     def finished(self) -> bool:
         """Tell whether every upstream subtask has reached its end of input."""
         return self._unfinished == 0
@@ -166,7 +171,7 @@ class _Turns:
         heapq.heapify(self._open)
         self._at_hand: list[tuple[_Mark, Channel]] = []
         """A heap of the channels with waiting rows."""
-        self._held_bytes = 0
+        self._held_bytes = self.bytes = 0
 
     def add(self, channel: Channel, row: Row) -> None:
         """Add the next row of a channel."""
@@ -174,7 +179,9 @@ class _Turns:
         if not waiting:
             heapq.heappush(self._at_hand, (self._marks[channel], channel))
         waiting.append(row)
-        self._held_bytes += _size(row)
+        size = _size(row)
+        self._held_bytes += size
+        self.bytes += size
 
     def take(self) -> list[Row]:
         """Return all rows whose turn it is."""
@@ -202,4 +209,4 @@ class _Turns:
 
 
 def _size(row: Row) -> int:
-    return 0 if row[2] == BARRIER else size_of(row[7])
+    return 0 if row[2] == BARRIER or row[7] is None else sum(len(part) for part in row[7] if part is not None)

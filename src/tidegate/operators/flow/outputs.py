@@ -15,7 +15,7 @@ from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Ship
 from tidegate.operators.contracts.batch import BOOL, FLOAT, INT, TEXT, Batch, Column, ColumnBatch, Keys, TimeList
 from tidegate.operators.flow.packing import KEYS, PLAIN, Packer, pack_columns, pack_field
-from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row, size_of
+from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
 from tidegate.operators.loop.rewrites.rewrite import LineOwner
 from tidegate.state.key_groups import IntRouter, KeyRouter
 from tidegate.state.keys import key_identity
@@ -295,7 +295,8 @@ class EdgeOutput:
     def _chunk(self, index: int, payload: Payload | None, watermark: int) -> None:
         number = self._numbers[index]
         self._numbers[index], self._announced[index] = number + 1, watermark
-        self.bytes += size_of(payload)
+        if payload is not None:
+            self.bytes += sum(len(part) for part in payload if part is not None)
         target = self.target
         self.rows.append(
             (target.level, target.offset + index, DATA, self.edge.id, self.subtask, number, watermark, payload)

@@ -29,11 +29,6 @@ Payload = tuple[bytes, bytes | None, bytes | None]
 """A packed batch (``packing.py``): values, keys, timestamps."""
 
 
-def size_of(payload: Payload | None) -> int:
-    """Return the bytes of a chunk."""
-    return 0 if payload is None else sum(len(part) for part in payload if part is not None)
-
-
 class Barrier(NamedTuple):
     """Hold a barrier. ``token``: the sending attempt. ``failed``: the sender failed, and its output is incomplete."""
 
