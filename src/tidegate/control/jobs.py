@@ -37,6 +37,7 @@ from tidegate.runtime.commands import (
     TriggerCheckpoint,
     TriggerSavepoint,
 )
+from tidegate.runtime.commits import CommitRetry
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.statistics import RoundStatistics
 from tidegate.runtime.view import AttemptView, CheckpointView, ExceptionView, JobView, OperatorView, SubtaskView, Totals
@@ -268,6 +269,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     subtasks: tuple[SubtaskView, ...] = ()
     configuration: Mapping[str, str] = {}
     environment: Mapping[str, str] = {}
+    commit_retry: CommitRetry | None = None
 
     @staticmethod
     def of(view: JobView, now_ms: int) -> JobDetails:
@@ -293,6 +295,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
             subtasks=view.subtasks,
             configuration=view.configuration,
             environment=view.environment,
+            commit_retry=view.commit_retry,
         )
 
 

@@ -18,6 +18,7 @@ from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import JobGraph
 from tidegate.operators.contracts.source import Lag
 from tidegate.operators.flow.rows import MAX_WATERMARK, Ack
+from tidegate.runtime.commits import CommitRetry
 from tidegate.runtime.figures import SubtaskTally
 from tidegate.runtime.figures import SubtaskView as SubtaskView
 from tidegate.runtime.guarantee import JobGuarantee, guarantee_of
@@ -209,6 +210,8 @@ class JobView:
     subtasks: tuple[SubtaskView, ...] = ()
     configuration: Mapping[str, str] = field(default_factory=dict)
     """The configuration of the job; secrets are masked."""
+    commit_retry: CommitRetry | None = None
+    """The commit (step 8) that fails and is retried now."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Versions, master, host and user of the driver."""
 
@@ -259,6 +262,7 @@ class JobRecorder:
         self._attempt = 0
         self._metrics = JobMetrics()
         self._subtasks = SubtaskTally()
+        self._commit_retry: CommitRetry | None = None
         self._notes: deque[Note] = deque(maxlen=_NOTES)
         self._latest: dict[str, tuple[int, str, str]] = {}
         self._noting = threading.Lock()
@@ -266,7 +270,7 @@ class JobRecorder:
 
     def view(self, status: JobStatus) -> JobView:
         """Return the view, from any thread. ``status``: other threads may change it, so it is not stored here."""
-        return replace(self._view, status=status, subtasks=self._subtasks.views())
+        return replace(self._view, status=status, subtasks=self._subtasks.views(), commit_retry=self._commit_retry)
 
     def graph(self, graph: JobGraph) -> None:
         """Show the program as it runs. A restore may have fixed the maximum parallelism of some operators."""
@@ -318,6 +322,10 @@ class JobRecorder:
 
     def ended(self) -> None:
         self._view = replace(self._view, ended_ms=self._clock.now_ms())
+
+    def commit_retried(self, retry: CommitRetry | None) -> None:
+        """Remember a commit that is retried; None: none is. Called by the checkpoint lane."""
+        self._commit_retry = retry
 
     # -- rounds ----------------------------------------------------------------------------------------------------------
 
