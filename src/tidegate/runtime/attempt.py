@@ -59,6 +59,7 @@ from tidegate.runtime.progress import rounds_behind, written_paths
 from tidegate.runtime.savepoints import CLOSED
 from tidegate.runtime.statistics import Listener, RoundStatistics, busy_seconds, statistics_of, tell
 from tidegate.runtime.steps import Discarded, Published, Reached, SavepointCopied
+from tidegate.runtime.stored_view import ViewKeeper
 from tidegate.runtime.view import JobRecorder
 
 log = logging.getLogger(__name__)
@@ -104,13 +105,14 @@ class Attempt:
         merges: MergePolicy,
         recorder: JobRecorder,
         listeners: list[Listener],
+        keeper: ViewKeeper | None = None,
     ) -> None:
         self._token, self._engine, self._inbox, self._lanes = token, engine, inbox, lanes
         self.progress, self._planner = restored.progress, restored.planner
         self._lease, self._committers = restored.claimed.lease.token, restored.committers
         self._clock, self._stop, self._poll_ms = clock, stop, poll_ms
         self._merging = Merging(merges, clock.now_ms())
-        self._recorder, self._listeners = recorder, listeners
+        self._recorder, self._listeners, self._keeper = recorder, listeners, keeper
         self.round = first_round
         self.statistics: deque[RoundStatistics] = deque(maxlen=_KEPT_STATISTICS)
         self._planner.rounds_behind = 1.0 if self.progress.in_flight_records else 0.0
@@ -226,6 +228,8 @@ class Attempt:
         """Start what can start now: the next round or the end. Else set the timer for the next look."""
         if not isinstance(self.phase, Over):
             self.checkpoints.record()
+            if self._keeper is not None and self._steps.at_rest and self._keeper.take_due():
+                self._steps.checkpoints.submit(self._keeper.write, may_drop=True)
         if self._running is not None or isinstance(self.phase, Over):
             return
         self._stop.check()

@@ -91,7 +91,7 @@ class Outcome(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SubtaskFigures:
     """One subtask of an operator in a checkpoint. Times are in milliseconds, sizes in bytes."""
 
@@ -397,6 +397,11 @@ class JobRecorder:
             if self._latest.get(kind) != (number, what, more):
                 self._latest[kind] = (number, what, more)
                 self._notes.append(Note(self._clock.now_ms(), self._attempt, kind, number, what, more))
+
+    def notes(self) -> list[Note]:
+        """Return all notes that are remembered, oldest first. May be called from any thread."""
+        with self._noting:
+            return list(self._notes)
 
     def story(self, kind: str, number: int) -> list[Note]:
         """Return the notes on one of them, oldest first, as far as remembered. May be called from any thread."""

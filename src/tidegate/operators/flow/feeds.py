@@ -394,7 +394,7 @@ class KeyedBatchFeed(ChannelFeed):
         for _, _, kind, edge, _, _, _, payload in self._input.ready(row):
             if kind == BARRIER or payload is None:
                 continue
-                batch, number = self._unpacked(edge, payload), self._side.inputs[edge]
+            batch, number = self._unpacked(edge, payload), self._side.inputs[edge]
             self._ack.records_in += len(batch)
             if batch.keys is None:
                 self._pipeline.process(number, batch, self._round.now_ms())
