@@ -181,18 +181,17 @@ def _met(details: JobDetails, met: ExceptionView) -> str:
     found = next((line.removeprefix("found: ") for line in lines if line.startswith("found: ")), None)
     text = (found or (lines[0] if lines else met.kind))[:200].rstrip(".")
     named = "" if met.kind in text or met.kind == "UserCodeError" else f"{met.kind}: "
-    where = ""
-    if met.operator is not None:
-        operator = _named(details, met.operator)
+    where, operator = "", _guilty(details, met)
+    if operator is not None:
         subtask = "" if met.subtask is None else f"subtask {_of(met.subtask, operator)} of "
-        where = f" in {subtask}'{met.operator}'"
+        where = f" in {subtask}'{operator.label}'"
     return f"{named}{text}{where}" + ("" if met.key is None else f", at key {met.key}")
 
 
 def _about(met: ExceptionView | None, found: Finding, details: JobDetails) -> Finding:
     if met is None:
         return found
-    operator = None if met.operator is None else _named(details, met.operator)
+    operator = _guilty(details, met)
     return Finding(
         kind=found.kind,
         severity=found.severity,
@@ -205,8 +204,14 @@ def _about(met: ExceptionView | None, found: Finding, details: JobDetails) -> Fi
     )
 
 
-def _named(details: JobDetails, name: str) -> OperatorView | None:
-    return next((o for o in details.operators if name in (o.name, o.label, o.uid)), None)
+def _guilty(details: JobDetails, met: ExceptionView) -> OperatorView | None:
+    """Return the operator whose code failed: the one that the view names, else the only one that the message names."""
+    if met.operator is not None:
+        return next((o for o in details.operators if met.operator in (o.name, o.label, o.uid)), None)
+    places = [line for line in met.message.splitlines() if line.strip().startswith("where: ")]
+    quoted = {name for line in places for name in re.findall(r"'([^']+)'", line)}
+    named = [o for o in details.operators if quoted & {o.name, o.label, o.uid}]
+    return named[0] if len(named) == 1 else None
 
 
 def _of(subtask: int, operator: OperatorView | None) -> str:
@@ -383,8 +388,8 @@ def _watermark(details: JobDetails, now_ms: int) -> Iterator[Finding]:
         yield Finding(
             kind="stuck-watermark",
             severity=Severity.WARNING,
-            sentence=f"Subtask {_of(last.subtask, head)} of '{head.label}' holds the watermark back: it reads no records, and {at}. "
-            "Event-time windows and timers do not fire. Set with_idleness if this partition may be empty.",
+            sentence=f"Subtask {_of(last.subtask, head)} of '{head.label}' holds the watermark back: it reads no records, and {at}."
+            " Event-time windows and timers do not fire. Set with_idleness if this partition may be empty.",
             page=Page.GRAPH,
             operator=head.id,
             subtask=last.subtask,
@@ -411,8 +416,8 @@ def _lag(details: JobDetails) -> Iterator[Finding]:
         is_one = len(subtasks) > 1 and lag >= LAG_SHARE * total and lag >= 2 * total / len(subtasks) * 0.75
         if is_one:
             sentence = (
-                f"Subtask {_of(most.subtask, head)} of '{head.label}' has {_percent(lag / total)} of the lag, {lag:,} {unit}: the lag "
-                f"{grew}. Its partition gets more than the subtask reads."
+                f"Subtask {_of(most.subtask, head)} of '{head.label}' has {_percent(lag / total)} of the lag, {lag:,} {unit}: "
+                f"the lag {grew}. Its partition gets more than the subtask reads."
             )
         else:
             sentence = f"The lag of '{head.label}' {grew}: the job reads less than arrives."
