@@ -377,7 +377,7 @@ class FunctionOperator(StreamOperator):
                 values.extend(map(own, self.on_timer(moment) or ()))
             except BaseException as error:
                 where = f"on_timer({moment}) of operator '{self.operator.name}', key {key!r}"
-                raise user_error(error, where, None) from error
+                raise user_error(error, where, None, key=repr(key)) from error
             # Flink: the output of an event-time timer has the timer's time, the output of a processing-time timer no
             # timestamp
             times.extend([moment if kind is TimeDomain.EVENT_TIME else None] * (len(values) - len(times)))
