@@ -127,6 +127,7 @@ class JobMaster:
             policy=settings.checkpoints,
             configuration=secrets.masked_settings(program.configuration),
             environment=environment(program.configuration),
+            fast_json=settings.fast_json,
         )
         self._inbox = Inbox(self._clock)
         self._lanes = lanes(self._inbox, self.job_id)
@@ -140,6 +141,7 @@ class JobMaster:
         self._first = True  # nothing was taken over yet by this run
         self._round = 0
         self._savepoint: str | None = None  # the job has ended with it
+        self._key_salt = new_token()
         self._generated_ids = GeneratedIds(program, self.graph)
 
     # -- from outside ----------------------------------------------------------------------------------------------------
@@ -542,6 +544,8 @@ class JobMaster:
             inline=settings.inline_functions,
             fast_json=settings.fast_json,
             sessions_in_memory=settings.sessions_in_memory,
+            heavy_keys=settings.heavy_keys,
+            key_salt=self._key_salt if settings.heavy_keys == "hide" else "",
             batch_mode=settings.batch_mode,
             watermark_interval_ms=settings.watermark_interval_ms,
             publishes_rounds=settings.checkpoints is not None and settings.checkpoints.at_least_once,

@@ -23,6 +23,8 @@ from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import JobGraph
 from tidegate.operators.contracts.source import Lag
 from tidegate.operators.flow.rows import MAX_WATERMARK, Ack
+from tidegate.operators.loop.rewrites.explain import functions_of
+from tidegate.runtime.figures import HeavyKey as HeavyKey
 from tidegate.runtime.figures import SubtaskTally
 from tidegate.runtime.figures import SubtaskView as SubtaskView
 from tidegate.runtime.guarantee import JobGuarantee, guarantee_of
@@ -34,16 +36,6 @@ _SUBTASKS = 50_000
 """Figures of subtasks in all checkpoints together."""
 _RATE_OVER_MS = 5_000
 _LONGEST_TRACE = 20_000
-
-
-@dataclass(frozen=True)
-class HeavyKey:
-    """A key of a keyed operator that takes a large part of its records. ``share``: of all records of the operator, 0 to 1; an
-    estimate by a sketch that never counts too few. ``subtask``: which subtask has the key."""
-
-    key: str
-    share: float
-    subtask: int
 
 
 @dataclass(frozen=True)
@@ -246,6 +238,7 @@ class JobRecorder:
         policy: CheckpointPolicy | None = None,
         configuration: Mapping[str, str] = MappingProxyType({}),
         environment: Mapping[str, str] = MappingProxyType({}),
+        fast_json: bool = True,
     ) -> None:
         self._clock = clock
         self._view = JobView(
@@ -261,6 +254,7 @@ class JobRecorder:
             environment=dict(environment),
         )
         self._attempt = 0
+        self._functions = functions_of(graph, fast_json=fast_json)
         self._metrics = JobMetrics()
         self._subtasks = SubtaskTally()
         self._notes: deque[Note] = deque(maxlen=_NOTES)
@@ -270,7 +264,18 @@ class JobRecorder:
 
     def view(self, status: JobStatus) -> JobView:
         """Return the view, from any thread. ``status``: other threads may change it, so it is not stored here."""
-        return replace(self._view, status=status, subtasks=self._subtasks.views())
+        figures = self._subtasks.shown()
+        states, heavy = figures.states, figures.heavy_keys
+        operators = tuple(
+            replace(
+                o,
+                state_bytes=states[o.id].bytes if o.id in states else None,
+                states=states[o.id].states if o.id in states else {},
+                heavy_keys=heavy.get(o.id, ()),
+            )
+            for o in self._view.operators
+        )
+        return replace(self._view, status=status, operators=operators, subtasks=figures.subtasks)
 
     def graph(self, graph: JobGraph) -> None:
         """Show the program as it runs. A restore may have fixed the maximum parallelism of some operators."""
@@ -293,6 +298,7 @@ class JobRecorder:
                 o.max_parallelism,
                 graph.chain_of[o.id],
                 tuple(before.get(o.id, ())),
+                functions=self._functions.get(o.id, ()),
             )
             for o in graph.operators
         ]

@@ -351,6 +351,9 @@ class FunctionOperator(StreamOperator):
         schemas = merged_schemas([self._keyed.schemas, backend.schemas()])
         return KeyedPart(self._keyed.groups, files, schemas, backend.key_schema, self.windows)
 
+    def state_shares(self) -> dict[str, dict[str, int]]:
+        return {} if self.backend is None else self.backend.shares
+
     def end(self, *, abort: bool) -> None:
         if self.backend is not None:
             self.backend.end(failed=abort)
