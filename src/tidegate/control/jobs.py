@@ -38,7 +38,7 @@ from tidegate.runtime.commands import (
     TriggerSavepoint,
 )
 from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.statistics import RoundStatistics
+from tidegate.runtime.statistics import MetricView, RoundStatistics
 from tidegate.runtime.view import AttemptView, CheckpointView, ExceptionView, JobView, OperatorView, SubtaskView, Totals
 
 _MOST_ENDED = 50
@@ -268,6 +268,8 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     subtasks: tuple[SubtaskView, ...] = ()
     configuration: Mapping[str, str] = {}
     environment: Mapping[str, str] = {}
+    metrics: tuple[MetricView, ...] = ()
+    """What functions measure."""
 
     @staticmethod
     def of(view: JobView, now_ms: int) -> JobDetails:
@@ -293,6 +295,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
             subtasks=view.subtasks,
             configuration=view.configuration,
             environment=view.environment,
+            metrics=tuple(view.metrics.values()),
         )
 
 
