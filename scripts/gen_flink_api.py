@@ -16,7 +16,7 @@ from typing import Any
 
 TARGET = Path(__file__).parents[1] / "src/tidegate/control/flink/api.json"
 HEX = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
-NUMBER = {"type": "number"}
+NUMBER, INTEGER = {"type": "number"}, {"type": "integer"}
 ERRORS = {
     "type": "object",
     "required": ["errors"],
@@ -37,6 +37,20 @@ CORRECTIONS: dict[str, Any] = {
     # lists are sent without an object around them
     "MetricCollectionResponseBody": {"type": "array", "items": {"$ref": "#/components/schemas/Metric"}},
     "AggregatedMetricsResponseBody": AGGREGATES,
+    # the serializer of Flink has other names than the class
+    "JobResult": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["id", "application-status", "net-runtime"],
+        "properties": {
+            **dict.fromkeys(("id", "application-id"), HEX),
+            "name": {"type": "string"},
+            "application-status": {"type": "string", "enum": ["SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN"]},
+            "accumulator-results": {"type": "object"},
+            **dict.fromkeys(("net-runtime", "start-time", "end-time"), INTEGER),
+            "failure-cause": {"$ref": "#/components/schemas/SerializedThrowable"},
+        },
+    },
     # bytes are base64
     "SerializedThrowable": {"type": "object", "properties": {"serialized-throwable": {"type": "string"}}},
     # parameters are read in any case of letters, and as lists with commas

@@ -32,6 +32,7 @@ from tidegate.control.messages import (
     Problem,
     SavepointRequest,
     StopRequest,
+    body_of,
 )
 from tidegate.control.process_jobs import ProcessJobs
 from tidegate.control.registry import directories_in_use
@@ -200,16 +201,14 @@ async def _refused(request: Request, error: ProblemError) -> Response:
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
-    """Answer in the shapes of both APIs: a path that does not exist belongs to neither."""
     code = Code.UNKNOWN if error.status_code == 404 else Code.BAD_REQUEST
-    response = _json({"code": code, "message": error.detail, "errors": [error.detail]}, error.status_code)
+    response = _json(body_of(request.url.path, Problem(code, error.detail)), error.status_code)
     response.headers.update(error.headers or {})
     return response
 
 
 async def _broken(request: Request, error: Exception) -> Response:
-    problem = problem_of(error)
-    return _json({"code": problem.code, "message": problem.message, "errors": [problem.message]}, 500)
+    return _json(body_of(request.url.path, problem_of(error)), 500)
 
 
 # -- the table of paths ----------------------------------------------------------------------------------------------------

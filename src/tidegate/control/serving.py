@@ -18,7 +18,7 @@ import msgspec
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tidegate.control.messages import Code
+from tidegate.control.messages import Code, Problem, body_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -144,9 +144,7 @@ class Guard:
             return await self._app(scope, receive, send)
         status, message = refusal
         headers = [_JSON, _CLOSE, (b"www-authenticate", b"Bearer")] if status == 401 else [_JSON, _CLOSE]
-        body = msgspec.json.encode(
-            {"code": Code.UNAUTHORIZED, "message": message, "errors": [message]}
-        )  # both APIs' shapes
+        body = msgspec.json.encode(body_of(scope["path"], Problem(Code.UNAUTHORIZED, message)))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 

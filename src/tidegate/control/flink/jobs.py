@@ -209,27 +209,23 @@ def resource_requirements(job: JobNow) -> dict[str, Any]:
 
 
 def execution_result(job: JobNow) -> dict[str, Any]:
+    """``/jobs/{jobid}/execution-result``. Flink's client reads no other names in the result."""
     if not job.has_ended:
         return {"status": {"id": "IN_PROGRESS"}}
     result: dict[str, Any] = {
         "id": job.id,
-        "jobId": job.id,
-        "jobName": job.details.name,
-        "applicationId": job.id,
+        "name": job.details.name,
         "application-status": _ENDS[job.status],
-        "jobStatus": job.status.name,
         "accumulator-results": {},
-        "accumulatorResults": {},
         "net-runtime": job.duration_ms,
-        "netRuntime": job.duration_ms,
-        "startTime": job.details.started_ms,
-        "endTime": job.end_ms,
-        "success": job.status is JobStatus.FINISHED,
+        "application-id": job.id,
+        "start-time": job.details.started_ms,
+        "end-time": job.end_ms,
     }
     if job.status is JobStatus.FAILED:
         latest = job.details.exceptions[-1] if job.details.exceptions else None
         failure = serialized(latest.kind, latest.message) if latest else serialized("JobFailedError", "The job failed.")
-        result |= {"failure-cause": failure, "serializedThrowable": failure}
+        result["failure-cause"] = failure
     return {"status": {"id": "COMPLETED"}, "job-execution-result": result}
 
 
