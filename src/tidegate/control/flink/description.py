@@ -10,6 +10,14 @@ import msgspec
 
 _WAYS = ("get", "put", "post", "delete", "patch")
 
+_EXECUTOR = "/v1/taskmanagers/{taskmanagerid}"
+_TEXTS = (
+    "/metrics",
+    *(f"/v1/jobmanager/{name}" for name in ("log", "stdout", "logs/{filename}")),
+    *(f"{_EXECUTOR}/{name}" for name in ("log", "stdout", "logs/{filename}")),
+)
+"""Paths that Flink's description leaves out, and ours: their answers are texts."""
+
 
 @functools.cache
 def api() -> dict[str, Any]:
@@ -33,6 +41,12 @@ def described() -> tuple[dict[str, Any], dict[str, Any]]:
                 methods[way]["responses"]["default"] = error
                 _describe_answers(methods[way])
         paths[f"/v1{path}"] = methods
+    for path in _TEXTS:
+        names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+        parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+        answer = {"description": "Text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+        paths[path] = {"get": {"parameters": parameters, "responses": {"200": answer, "default": error}}}
+    paths["/v1/jars/{jarid}/plan"]["get"] = paths["/v1/jars/{jarid}/plan"]["post"] | {"requestBody": {"content": {}}}
     return paths, {f"Flink.{name}": schema for name, schema in renamed["schemas"].items()}
 
 
