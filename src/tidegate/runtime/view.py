@@ -21,6 +21,7 @@ from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.savepoint import Copied
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import JobGraph
+from tidegate.graph.transformation import Ship
 from tidegate.operators.contracts.source import Lag
 from tidegate.operators.flow.rows import MAX_WATERMARK, Ack
 from tidegate.operators.loop.rewrites.explain import functions_of
@@ -70,6 +71,8 @@ class OperatorView:
     """The heaviest first."""
     functions: tuple[str, ...] = ()
     """How the functions run, as ``explain`` says it: called, inlined, on columns."""
+    ships: tuple[str, ...] = ()
+    """How records come from each of ``inputs``: a name of ``Ship``."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ class CheckpointView:
     entry: HistoryEntry | None = None
     copied: Copied | None = None
     subtasks: tuple[SubtaskFigures, ...] = ()
+    address: str | None = None
+    """Where a savepoint is written; None for a checkpoint."""
 
     @staticmethod
     def of(checkpoint: Checkpoint, attempt: int) -> CheckpointView:
@@ -128,6 +133,7 @@ class CheckpointView:
             checkpoint.entry,
             checkpoint.copied,
             checkpoint.subtasks,
+            address=None if checkpoint.target is None else checkpoint.target.address,
         )
 
 
@@ -290,12 +296,12 @@ class JobRecorder:
     def graph(self, graph: JobGraph) -> None:
         """Show the program as it runs. A restore may have fixed the maximum parallelism of some operators."""
         nodes = [(chain.id, node) for chain in graph.chains for node in chain.head.walk()]
-        before: dict[int, list[int]] = {}
+        before: dict[int, list[tuple[int, str]]] = {}
         for _, node in nodes:
             for _, child in node.children:
-                before.setdefault(child.operator.id, []).append(node.operator.id)
+                before.setdefault(child.operator.id, []).append((node.operator.id, Ship.FORWARD.name))
             for edge in node.edges:
-                before.setdefault(edge.target, []).append(node.operator.id)
+                before.setdefault(edge.target, []).append((node.operator.id, edge.partitioning.ship.name))
         self._first = {chain.id: chain.head.operator.id for chain in graph.chains}
         self._last = {chain: node.operator.id for chain, node in nodes if node.edges}
         shown = [
@@ -307,8 +313,9 @@ class JobRecorder:
                 o.parallelism,
                 o.max_parallelism,
                 graph.chain_of[o.id],
-                tuple(before.get(o.id, ())),
+                tuple(id for id, _ in before.get(o.id, ())),
                 functions=self._functions.get(o.id, ()),
+                ships=tuple(ship for _, ship in before.get(o.id, ())),
             )
             for o in graph.operators
         ]
