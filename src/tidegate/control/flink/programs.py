@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from email.parser import BytesParser
 from email.policy import HTTP
 from typing import Protocol
@@ -44,7 +45,7 @@ class Programs(Protocol):
     @property
     def largest_bytes(self) -> int: ...
 
-    def list(self) -> list[Program]: ...
+    def list(self) -> Sequence[Program]: ...
 
     def add(self, name: str, content: bytes) -> Program: ...
 

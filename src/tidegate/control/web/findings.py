@@ -557,8 +557,8 @@ def _growing(details: JobDetails) -> Iterator[Finding]:
         yield Finding(
             kind="growing-state",
             severity=Severity.NOTE,
-            sentence=f"The state of '{operator.label}' grows with every checkpoint: from {_size(sizes[0])} to {_size(sizes[-1])} in the "
-            f"last {GROWING_CHECKPOINTS}{named}. Set a time to live if its keys do not come back.",
+            sentence=f"The state of '{operator.label}' grows with every checkpoint: from {_size(sizes[0])} to "
+            f"{_size(sizes[-1])} in the last {GROWING_CHECKPOINTS}{named}. Set a time to live if its keys do not come back.",
             page=Page.GRAPH,
             operator=operator.id,
         )
