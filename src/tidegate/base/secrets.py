@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 _known: set[bytes] = set()
@@ -9,7 +10,8 @@ _known: set[bytes] = set()
 
 def hide(texts: Iterable[str]) -> None:
     """Register secrets for the life of the process."""
-    _known.update(text.encode() for text in texts if text)
+    for text in filter(None, texts):
+        _known.update((text.encode(), json.dumps(text, ensure_ascii=False)[1:-1].encode()))  # also as JSON has it
 
 
 def are_in(content: bytes) -> bool:

@@ -24,7 +24,7 @@ from tidegate.base.plain_text import count
 from tidegate.cli.outcome import as_line, print_json, say
 from tidegate.cli.screen import Terminal
 from tidegate.common.options import JOB_ID, RESTART_COVERS_START
-from tidegate.control.launch import VARIABLE, jobs_of, log_file, reported_error, supervises
+from tidegate.control.launch import VARIABLE, Start, jobs_of, log_file, record_start, reported_error, supervises
 from tidegate.control.registry import JobRecord
 
 _LOOK_S = 0.1
@@ -39,6 +39,13 @@ def start(options: list[str], *, json: bool) -> None:
     """Print the id of the job when it runs. If it does not, print the driver's error and exit with the driver's code."""
     launch = new_token()
     log = log_file(launch)
+    after = options.index("--")
+    record_start(
+        launch,
+        Start(
+            options=options[:after], script=options[after + 1], arguments=options[after + 2 :], directory=os.getcwd()
+        ),
+    )
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     before = signal.signal(signal.SIGTERM, _on_sigterm)
     try:

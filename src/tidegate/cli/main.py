@@ -7,16 +7,17 @@ import os
 import sys
 from contextlib import nullcontext, suppress
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
+from typer.core import TyperCommand
 
 import tidegate
 from tidegate.base.errors import ConfigurationError
 from tidegate.base.plain_text import PlainFormatter, plain_line
 from tidegate.base.process import heed_sigterm
-from tidegate.cli import background, commands, debug, jobs, kafka, state
+from tidegate.cli import background, commands, debug, jobs, kafka, state, web_page
 from tidegate.cli.background import MOST_RESTARTS, Supervisor
 from tidegate.cli.flink_options import instead_of
 from tidegate.cli.outcome import (
@@ -41,8 +42,10 @@ from tidegate.common.options import (
     RECOVERY_PATH,
     REGISTRY,
     REQUIRE,
+    REST_BIND_PORT,
     RESTORE_PREVIOUS,
     SPELLINGS,
+    WEB_ENABLED,
 )
 
 app = typer.Typer(
@@ -88,7 +91,20 @@ def _root(
     """Run DataStream programs on Spark."""
 
 
-@app.command(context_settings={"allow_interspersed_args": False})
+class _RunCommand(TyperCommand):
+    """``--web=PORT`` is ``--web --web-port=PORT``: an option of the library has a value always or never."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        split: list[str] = []
+        for index, arg in enumerate(args):
+            if arg == "--":
+                split += args[index:]
+                break
+            split += ["--web", f"--web-port={arg[6:]}"] if arg.startswith("--web=") else [arg]
+        return super().parse_args(ctx, split)
+
+
+@app.command(cls=_RunCommand, context_settings={"allow_interspersed_args": False})
 @command
 def run(
     script: Script,
@@ -127,6 +143,8 @@ def run(
         str | None,
         typer.Option("--require", metavar="GUARANTEE", help="Refuse a job with a weaker guarantee: exactly-once ..."),
     ] = None,
+    web: Annotated[bool, typer.Option("--web", help="Show the job on a page; --web=PORT at this port.")] = False,
+    web_port: Annotated[int | None, typer.Option("--web-port", min=0, max=65535, hidden=True)] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -141,6 +159,8 @@ def run(
         ALLOW_PICKLE.key: False if no_pickle else None,
         REQUIRE.key: require,
         "spark.master": master,
+        WEB_ENABLED.key: True if web else None,
+        REST_BIND_PORT.key: web_port,
     }
     properties |= {key: value for key, value in shorthands.items() if value is not None}
     if detached or supervise:
@@ -212,6 +232,7 @@ app.command()(commands.cancel)
 app.command()(commands.logs)
 app.command()(commands.wait)
 app.command()(debug.debug)
+app.command()(web_page.web)
 
 
 @app.command()

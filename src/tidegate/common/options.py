@@ -723,6 +723,36 @@ CONTROL_DIRS = _option(
     "directory that the user of the job may write to.",
 )
 
+WEB_ENABLED = _option(
+    "tidegate.web.enabled",
+    BOOL,
+    False,
+    "The driver shows its jobs on a page (tidegate run --web, create_local_environment_with_web_ui). tidegate web shows all jobs.",
+)
+REST_PORT = _option(
+    "rest.port",
+    INT,
+    8081,
+    "Port of the driver's page, if rest.bind-port is not set. 0: any free port.",
+    check=_at_least(0),
+)
+REST_BIND_PORT = _option("rest.bind-port", PORTS, None, "Port of the driver's page, or a range: its first free port.")
+REST_BIND_ADDRESS = _option(
+    "rest.bind-address",
+    TEXT,
+    "127.0.0.1",
+    "Address at which the driver's page listens. One beyond loopback needs tidegate.web.password-file or .token-file.",
+)
+WEB_PASSWORD_FILE = _option(
+    "tidegate.web.password-file", TEXT, None, "A file with a password for the driver's page, readable by you alone."
+)
+WEB_TOKEN_FILE = _option(
+    "tidegate.web.token-file",
+    TEXT,
+    None,
+    "A file with a token for programs that ask the driver's page (Authorization: Bearer TOKEN), readable by you alone.",
+)
+
 SPARK_LOG_LEVEL = _option(
     "tidegate.spark.log-level",
     choice(["ERROR", "WARN", "INFO", "DEBUG", "OFF"]),

@@ -174,13 +174,13 @@ class DriverClient:
 class _UnixConnection(http.client.HTTPConnection):
     """HTTP over a unix socket, if a process of the same user listens there."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_TIMEOUT_S)
+    def __init__(self, path: str, timeout: float = _TIMEOUT_S) -> None:
+        super().__init__("localhost", timeout=timeout)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_TIMEOUT_S)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
         if hasattr(socket, "SO_PEERCRED"):
             _, user, _ = struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))

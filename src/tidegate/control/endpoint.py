@@ -28,6 +28,8 @@ from tidegate.control.messages import (
     SavepointRequest,
     StopRequest,
 )
+from tidegate.control.process_jobs import ProcessJobs
+from tidegate.control.web.routes import page_routes
 from tidegate.runtime.prometheus import CONTENT_TYPE, prometheus_text
 from tidegate.runtime.view import JobView
 
@@ -61,6 +63,7 @@ class Endpoint:
 
     def application(self) -> Starlette:
         routes = [Route(p.path, functools.partial(p.handler, self), methods=[p.method]) for p in _PATHS]
+        routes += page_routes(ProcessJobs(self._jobs))  # the page of all jobs asks here for what a driver alone knows
         handlers: Any = {ProblemError: _refused, HTTPException: _http_error, Exception: _broken}
         return Starlette(routes=routes, exception_handlers=handlers)
 

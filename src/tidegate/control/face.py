@@ -8,19 +8,25 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tidegate.base.errors import TidegateError
 from tidegate.checkpoint.owner import this_process
+from tidegate.common.options import WEB_PASSWORD_FILE, WEB_TOKEN_FILE
 from tidegate.control import registry
 from tidegate.control.jobs import ControlledJob, Jobs
 from tidegate.control.launch import VARIABLE, program
+from tidegate.control.process_jobs import ProcessJobs
 from tidegate.control.server import Server
 from tidegate.runtime.handle import StartedJob
+
+if TYPE_CHECKING:
+    from tidegate.control.web.server import PageServer
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +55,7 @@ class _Process:
         self._lock = threading.Lock()
         self._server: Server | None = None
         self._has_pruned = False
+        self._page: PageServer | None = None
         self._writers: dict[threading.Thread, StartedJob] = {}
         atexit.register(self._at_exit)
 
@@ -81,6 +88,7 @@ class _Process:
     def _follow(self, job: StartedJob, controlled: ControlledJob) -> None:
         record = _first_record(job)
         registry.write(record)
+        self._open_page(job)
         over = job.wait(_SHORT_S)
         if not over:
             server = self._shared_server()
@@ -95,6 +103,33 @@ class _Process:
             if over:
                 return self._prune(current)
             over = job.wait(_LOOK_S)
+
+    def _open_page(self, job: StartedJob) -> None:
+        """Show the jobs of this process on a page, if the first such job asks for it. A page that cannot be shown breaks no job."""
+        web = job.settings.web
+        with self._lock:
+            if web is None or self._page is not None:
+                return None
+            from tidegate.control.web.login import read_secret
+            from tidegate.control.web.server import PageServer
+
+            try:
+                self._page = PageServer(
+                    ProcessJobs(self._jobs),
+                    server="driver",
+                    host=web.address,
+                    ports=web.ports,
+                    password=read_secret(web.password_file, WEB_PASSWORD_FILE.key) if web.password_file else None,
+                    token=read_secret(web.token_file, WEB_TOKEN_FILE.key) if web.token_file else None,
+                    code_used=self._tell_page,
+                )
+            except TidegateError as error:
+                return log.warning("the page of the job is not shown: %s", error)
+        return self._tell_page()
+
+    def _tell_page(self) -> None:
+        if self._page is not None:
+            sys.stderr.write(f"the page of the job: {self._page.login_address()}\n")
 
     def _prune(self, ended: registry.JobRecord) -> None:
         """Prune the registry after the first job of the process, and then whenever it is crowded."""

@@ -37,6 +37,7 @@ from tidegate.runtime.commands import (
     TriggerCheckpoint,
     TriggerSavepoint,
 )
+from tidegate.runtime.commits import CommitRetry
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.statistics import RoundStatistics
 from tidegate.runtime.view import AttemptView, CheckpointView, ExceptionView, JobView, OperatorView, SubtaskView, Totals
@@ -184,7 +185,7 @@ def checked_target(target: str, allowed: tuple[str, ...] | None, configured: str
         raise _refused(target, reason, "give an absolute path, or an address with its scheme (s3://bucket/savepoints)")
     if allowed is not None:
         places = [place for place in (*allowed, configured) if place]
-        if not any(_lies_below(target, place) for place in places):
+        if not any(lies_below(target, place) for place in places):
             listed = ", ".join(places) or "none"
             raise _refused(
                 target,
@@ -217,7 +218,7 @@ def _climbs(text: str) -> bool:
     return True
 
 
-def _lies_below(target: str, place: str) -> bool:
+def lies_below(target: str, place: str) -> bool:
     return (_resolved(target) + "/").startswith(_resolved(place).rstrip("/") + "/")
 
 
@@ -268,6 +269,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     subtasks: tuple[SubtaskView, ...] = ()
     configuration: Mapping[str, str] = {}
     environment: Mapping[str, str] = {}
+    commit_retry: CommitRetry | None = None
 
     @staticmethod
     def of(view: JobView, now_ms: int) -> JobDetails:
@@ -293,6 +295,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
             subtasks=view.subtasks,
             configuration=view.configuration,
             environment=view.environment,
+            commit_retry=view.commit_retry,
         )
 
 

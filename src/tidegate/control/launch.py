@@ -38,6 +38,31 @@ def log_of(record: JobRecord) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """How a driver in the background was started: ``tidegate run`` with these options, in this working directory."""
+
+    options: list[str]
+    script: str
+    arguments: list[str]
+    directory: str
+
+
+def record_start(launch: str, start: Start) -> None:
+    """Write down how the driver is started, for those who start its program again. Its options may be secret, so the file is
+    private."""
+    with contextlib.suppress(OSError):
+        write_private(folder(LOGS) / f"{launch}.start", msgspec.json.encode(start))
+
+
+def start_of(launch: str) -> Start | None:
+    """Return how the driver was started; None if nobody wrote it down."""
+    try:
+        content = (folder(LOGS, create=False) / f"{Path(launch).name}.start").read_bytes()
+        return msgspec.json.decode(content, type=Start)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
 @contextlib.contextmanager
 def supervises(launch: str) -> Iterator[None]:
     """Mark this process as one that starts dead drivers of the launch again: until it ends, a dead driver does not end its job."""

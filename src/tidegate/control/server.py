@@ -34,11 +34,18 @@ log = logging.getLogger(__name__)
 _CLOSE_S = 5.0
 
 
-class _Served:
+class Served:
     """Answers on sockets that listen already. The thread imports the server, so that the caller does not wait for the import."""
 
-    def __init__(self, name: str, listening: list[socket.socket], make_app: Callable[[], App], lost: str) -> None:
-        self._listening, self._make_app, self._lost = listening, make_app, lost
+    def __init__(
+        self,
+        name: str,
+        listening: list[socket.socket],
+        make_app: Callable[[], App],
+        lost: str,
+        tls: tuple[str, str] | None = None,
+    ) -> None:
+        self._listening, self._make_app, self._lost, self._tls = listening, make_app, lost, tls
         self._server: uvicorn.Server | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
@@ -50,7 +57,7 @@ class _Served:
 
             from tidegate.control.serving import server_of
 
-            self._server = server_of(self._make_app())
+            self._server = server_of(self._make_app(), self._tls)
             if not self._closed:  # else close() came before there was a server
                 asyncio.run(self._server.serve(sockets=self._listening))
         except Exception as error:
@@ -58,6 +65,10 @@ class _Served:
         finally:
             for each in self._listening:
                 each.close()
+
+    @property
+    def is_open(self) -> bool:
+        return self._thread.is_alive()
 
     def close(self) -> None:
         self._closed = True
@@ -92,7 +103,7 @@ class Server:
             host = rf"(127\.0\.0\.1|localhost):{self.port}"
             return Guard(Endpoint(jobs).application(), host=host, origin=f"http://{host}", token=token)
 
-        _Served("tidegate-control", listening, app, "no commands can be taken for the jobs of this process any more")
+        Served("tidegate-control", listening, app, "no commands can be taken for the jobs of this process any more")
 
     @property
     def address(self) -> str:
@@ -123,7 +134,7 @@ class MetricsPort:
             # Any port: a client that comes through a tunnel names the port at the other end of the tunnel.
             return Guard(metrics_application(view), host=r"(127\.0\.0\.1|localhost)(:\d+)?", token=token)
 
-        self._served = _Served("tidegate-metrics", [listening], app, "Prometheus gets no figures of the job any more")
+        self._served = Served("tidegate-metrics", [listening], app, "Prometheus gets no figures of the job any more")
 
     def close(self) -> None:
         self._served.close()

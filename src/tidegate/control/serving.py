@@ -30,14 +30,16 @@ _MOST_PENDING, _MOST_AT_ONCE, _BACKLOG = 64, 256, 128
 """TCP connections without a complete request: after a moment, and at any time. Any user of the host can open them, and each takes
 a file descriptor of the driver."""
 _MOMENT_S = 0.1
+_READ_S = 20.0
+"""A client that reads none of its answer for this long is gone, or holds memory of the driver on purpose."""
 _CLOSE_S = 1
 LIMITS = {h11.IDLE: _HEAD_S, h11.SEND_BODY: _BODY_S}
 _JSON, _CLOSE = (b"content-type", b"application/json"), (b"connection", b"close")
 _OVER_UNIX = re.compile(b"localhost")
 
 
-def server_of(app: App) -> uvicorn.Server:
-    """Make a server that logs nothing and has the limits of ``Connection``."""
+def server_of(app: App, tls: tuple[str, str] | None = None) -> uvicorn.Server:
+    """Make a server that logs nothing and has the limits of ``Connection``. ``tls``: files with the certificate and its key."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
@@ -51,6 +53,8 @@ def server_of(app: App) -> uvicorn.Server:
             server_header=False,
             backlog=_BACKLOG,
             timeout_graceful_shutdown=_CLOSE_S,
+            ssl_certfile=None if tls is None else tls[0],
+            ssl_keyfile=None if tls is None else tls[1],
         )
     )
 
@@ -65,6 +69,7 @@ class Connection(H11Protocol):
     _opened = 0.0
     _awaited_part: object = None
     _limit: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -82,8 +87,22 @@ class Connection(H11Protocol):
         super().on_response_complete()
         self._watch()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(_READ_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._has_read()
+
+    def _has_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()
+        self._has_read()
         super().connection_lost(exc)
 
     def _make_room(self, most: int) -> None:

@@ -27,6 +27,7 @@ from tidegate.common.options import (
     PARALLELISM,
     RUNTIME_MODE,
     SAVEPOINT_DIR,
+    WEB_ENABLED,
 )
 from tidegate.common.restart_strategy import RestartStrategyConfiguration
 from tidegate.common.typeinfo import TypeInformation, Types
@@ -81,6 +82,15 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         if configuration is not None:
             environment.configure(configuration)
         return environment
+
+    @staticmethod
+    def create_local_environment_with_web_ui(
+        configuration: Configuration | None = None,
+    ) -> StreamExecutionEnvironment:
+        """Make an environment whose jobs are shown on a page while they run. The driver prints its address. ``rest.port``,
+        ``rest.bind-port`` and ``rest.bind-address`` say where it listens. As Flink's ``createLocalEnvironmentWithWebUI``."""
+        environment = StreamExecutionEnvironment.get_execution_environment(configuration)
+        return environment.configure(Configuration.from_dict({WEB_ENABLED.key: True}))
 
     # -- configuration
 

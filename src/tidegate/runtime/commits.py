@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tidegate.base import faults
 from tidegate.base.clock import Clock
@@ -16,6 +17,26 @@ from tidegate.operators.contracts.specs import SinkNode
 log = logging.getLogger(__name__)
 
 _NEVER = threading.Event()
+
+
+@dataclass(frozen=True)
+class CommitRetry:
+    """A commit that failed and is retried. ``attempt`` of at most ``of`` failed last, with ``error``. ``since_ms``: the first."""
+
+    operator: int
+    label: str
+    attempt: int
+    of: int
+    since_ms: int
+    error: str
+
+
+Told = Callable[[CommitRetry | None], None]
+"""Called by the checkpoint lane after each failure, and with None when the commit has succeeded or was given up."""
+
+
+def _untold(retry: CommitRetry | None) -> None:
+    """Tell nobody."""
 
 
 class SinkCommitters:
@@ -37,8 +58,10 @@ class SinkCommitters:
         backoff_ms: int,
         lease: int = 0,
         at_once: bool = False,
+        told: Told = _untold,
     ) -> None:
-        """``at_once``: at-least-once mode, no sink waits for a checkpoint."""
+        """``at_once``: at-least-once mode, no sink waits for a checkpoint. ``told``: is told of retries."""
+        self._told = told
         self._names = {operator.id: operator.name for operator in sinks}
         self._labels = {operator.id: operator.label for operator in sinks}
         self._sinks = {node.id: node.spec.sink for node in sinks}
@@ -95,16 +118,21 @@ class SinkCommitters:
             yield
 
     def _retry(self, operator_id: int, commit: Callable[[list[object]], None], items: list[object]) -> None:
-        delay = self._backoff_ms
-        for attempt in range(1, self._attempts + 1):
-            try:
-                return commit(items)
-            except RetryableCommitError as error:
-                log.warning("step 8: sink %s, attempt %d: %s", self._labels[operator_id], attempt, error)
-                last = error
-            if attempt < self._attempts:
-                self._clock.wait(_NEVER, delay / 1000)  # a cancellation waits: step 7 has promised this output
-                delay = min(delay * 2, 30_000)
+        delay, began_ms = self._backoff_ms, self._clock.now_ms()
+        try:
+            for attempt in range(1, self._attempts + 1):
+                try:
+                    return commit(items)
+                except RetryableCommitError as error:
+                    label = self._labels[operator_id]
+                    log.warning("step 8: sink %s, attempt %d: %s", label, attempt, error)
+                    self._told(CommitRetry(operator_id, label, attempt, self._attempts, began_ms, str(error)))
+                    last = error
+                if attempt < self._attempts:
+                    self._clock.wait(_NEVER, delay / 1000)  # a cancellation waits: step 7 has promised this output
+                    delay = min(delay * 2, 30_000)
+        finally:
+            self._told(None)
         raise CommitError(
             "A sink could not commit the output of a completed checkpoint",
             where=f"sink {self._labels[operator_id]}",

@@ -57,6 +57,7 @@ from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.restoring import Restoring, Submission
 from tidegate.runtime.settings import JobSettings
 from tidegate.runtime.statistics import Listener, RoundStatistics
+from tidegate.runtime.stored_view import ViewKeeper
 from tidegate.runtime.view import JobRecorder, JobView, Note
 from tidegate.state.local_dir import choose_root
 from tidegate.state.stores import opener
@@ -346,6 +347,7 @@ class JobMaster:
                 self._recorder.attempt_ended(error)
                 self._stop_if_fenced()
                 self._quietly("keep the round that failed", self._keep_failed_round)
+                self._store_view()
                 delay, times = self._delay_after(error)
                 if delay is None:
                     raise
@@ -427,6 +429,7 @@ class JobMaster:
             merges=self.settings.merges,
             recorder=self._recorder,
             listeners=self._listeners,
+            keeper=self._keeper(),
         )
         self._become(JobStatus.RUNNING)
         try:
@@ -450,6 +453,19 @@ class JobMaster:
             kept = FailedRound.of(self.graph.name, self.job_id, self._spec, *failed)
             if kept is not None:
                 kept.keep(self._job.files)
+
+    def _keeper(self) -> ViewKeeper | None:
+        """Return what stores the view of the present attempt. None: nobody could read the view."""
+        current = self._current
+        if self._memory is not None or not isinstance(current, Restored):
+            return None
+        return ViewKeeper(self._job.files, current.claimed.lease, self._clock, self.view, self._recorder.notes)
+
+    def _store_view(self, **changes: Any) -> None:
+        """Store the view at a failure or at the end. The directory of a run without checkpoints is deleted at its end."""
+        keeper = self._keeper() if self.settings.checkpoints is not None else None
+        if keeper is not None:
+            keeper.write(**changes)
 
     def _stop_if_fenced(self) -> None:
         """Raise if the attempt is fenced. A newer driver's clean-up may have caused the failure: then a restart would not help."""
@@ -536,6 +552,8 @@ class JobMaster:
             # The job has ended for good: its earlier checkpoints are deleted or retained as if it were cancelled a moment later.
             checked = self._current
             self._quietly("take over what it was to restore", lambda: self._take_over(checked))
+        if not self._is_temporary or status not in (JobStatus.FINISHED, JobStatus.CANCELED):
+            self._store_view(status=status, ended_ms=self._clock.now_ms())
         current, self._current = self._current, None
         if not (fenced or (current is not None and current.claimed.fenced() is not None)):
             self._quietly("release what the executors hold", self._engine.stop)

@@ -18,6 +18,16 @@ from tidegate.state.stores import StoreOptions
 
 
 @dataclass(frozen=True)
+class WebSettings:
+    """The page of a driver: where it listens, and the files with its secrets."""
+
+    address: str
+    ports: range
+    password_file: str | None
+    token_file: str | None
+
+
+@dataclass(frozen=True)
 class JobSettings:
     """The settings of one job. All times are in milliseconds. None: the user has set nothing, and there is no default."""
 
@@ -76,6 +86,7 @@ class JobSettings:
     metrics_ports: range | None
     metrics_token_file: str | None
     control_enabled: bool
+    web: WebSettings | None
     control_dirs: tuple[str, ...] | None
     """Where commands may put savepoints; None: anywhere."""
     parameters: Mapping[str, str]
@@ -155,10 +166,24 @@ class JobSettings:
             metrics_ports=ports_of(ports) if ports else None,
             metrics_token_file=get(options.METRICS_TOKEN_FILE),
             control_enabled=get(options.CONTROL_ENABLED),
+            web=_web(get),
             control_dirs=None if get(options.CONTROL_DIRS) is None else tuple(get(options.CONTROL_DIRS)),
             watermark_interval_ms=get(options.AUTO_WATERMARK_INTERVAL),
             parameters={key: str(value) for key, value in get(options.JOB_PARAMETERS).items()},
         )
+
+
+def _web(get: Callable[[Option], Any]) -> WebSettings | None:
+    if not get(options.WEB_ENABLED):
+        return None
+    ports = get(options.REST_BIND_PORT)
+    port = get(options.REST_PORT)
+    return WebSettings(
+        address=get(options.REST_BIND_ADDRESS),
+        ports=ports_of(ports) if ports else range(port, port + 1),
+        password_file=get(options.WEB_PASSWORD_FILE),
+        token_file=get(options.WEB_TOKEN_FILE),
+    )
 
 
 def _local_dirs(get: Callable[[Option], Any]) -> list[str]:

@@ -16,7 +16,11 @@ from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.savepoint import Copied
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import JobGraph
+from tidegate.operators.contracts.source import Lag
 from tidegate.operators.flow.rows import MAX_WATERMARK, Ack
+from tidegate.runtime.commits import CommitRetry
+from tidegate.runtime.figures import SubtaskTally
+from tidegate.runtime.figures import SubtaskView as SubtaskView
 from tidegate.runtime.guarantee import JobGuarantee, guarantee_of
 from tidegate.runtime.statistics import JobMetrics, Key, MetricView, RoundStatistics
 
@@ -33,33 +37,6 @@ class HeavyKey:
     key: str
     share: float
     subtask: int
-
-
-@dataclass(frozen=True)
-class SubtaskView:
-    """A subtask of a chain. Parts of time are of the latest rounds, between 0 and 1, and add up to 1."""
-
-    chain: int
-    subtask: int
-    host: str | None = None
-    """Where the subtask ran last: the host, and the executor of Spark if there are several."""
-    records_in: int = 0
-    records_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    records_in_per_second: float = 0.0
-    busy: float = 0.0
-    back_pressured: float = 0.0
-    """The subtask had finished its part and waited for slower subtasks of the same or a later level."""
-    idle: float = 0.0
-    seconds: float = 0.0
-    """How long the subtask took in the latest round."""
-    watermark: int | None = None
-    lag: int | None = None
-    """Records that the source knows of and has not read; None for other operators, and where the source does not know."""
-    state_bytes: int = 0
-    retries: int = 0
-    """How often Spark ran a task of the subtask again."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +91,7 @@ class Outcome(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SubtaskFigures:
     """One subtask of an operator in a checkpoint. Times are in milliseconds, sizes in bytes."""
 
@@ -233,6 +210,8 @@ class JobView:
     subtasks: tuple[SubtaskView, ...] = ()
     configuration: Mapping[str, str] = field(default_factory=dict)
     """The configuration of the job; secrets are masked."""
+    commit_retry: CommitRetry | None = None
+    """The commit (step 8) that fails and is retried now."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Versions, master, host and user of the driver."""
 
@@ -282,6 +261,8 @@ class JobRecorder:
         )
         self._attempt = 0
         self._metrics = JobMetrics()
+        self._subtasks = SubtaskTally()
+        self._commit_retry: CommitRetry | None = None
         self._notes: deque[Note] = deque(maxlen=_NOTES)
         self._latest: dict[str, tuple[int, str, str]] = {}
         self._noting = threading.Lock()
@@ -289,7 +270,7 @@ class JobRecorder:
 
     def view(self, status: JobStatus) -> JobView:
         """Return the view, from any thread. ``status``: other threads may change it, so it is not stored here."""
-        return replace(self._view, status=status)
+        return replace(self._view, status=status, subtasks=self._subtasks.views(), commit_retry=self._commit_retry)
 
     def graph(self, graph: JobGraph) -> None:
         """Show the program as it runs. A restore may have fixed the maximum parallelism of some operators."""
@@ -316,6 +297,7 @@ class JobRecorder:
             for o in graph.operators
         ]
         self._view = replace(self._view, operators=tuple(shown))
+        self._subtasks.graph(graph)
 
     def attempt_started(self, round: int, checkpoint: str | None = None) -> None:
         self._attempt += 1
@@ -341,10 +323,15 @@ class JobRecorder:
     def ended(self) -> None:
         self._view = replace(self._view, ended_ms=self._clock.now_ms())
 
+    def commit_retried(self, retry: CommitRetry | None) -> None:
+        """Remember a commit that is retried; None: none is. Called by the checkpoint lane."""
+        self._commit_retry = retry
+
     # -- rounds ----------------------------------------------------------------------------------------------------------
 
-    def round(self, statistics: RoundStatistics, acks: list[Ack]) -> None:
-        """Record an accepted round."""
+    def round(self, statistics: RoundStatistics, acks: list[Ack], lags: Mapping[int, Lag]) -> None:
+        """Record an accepted round. ``lags``: what the sources have not read, by operator id."""
+        self._subtasks.add(statistics.started_ms, statistics.seconds, acks, lags)
         received: dict[int, int] = {}
         sent: dict[int, int] = {}
         for ack in acks:
@@ -410,6 +397,11 @@ class JobRecorder:
             if self._latest.get(kind) != (number, what, more):
                 self._latest[kind] = (number, what, more)
                 self._notes.append(Note(self._clock.now_ms(), self._attempt, kind, number, what, more))
+
+    def notes(self) -> list[Note]:
+        """Return all notes that are remembered, oldest first. May be called from any thread."""
+        with self._noting:
+            return list(self._notes)
 
     def story(self, kind: str, number: int) -> list[Note]:
         """Return the notes on one of them, oldest first, as far as remembered. May be called from any thread."""

@@ -1,0 +1,183 @@
+"""The figures of single subtasks: what they did in the latest rounds, and in a checkpoint.
+
+The job's thread adds the acks of accepted rounds, about a microsecond for each subtask. Views are made only when somebody looks,
+in the thread of who looks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidegate.graph.plan import JobGraph
+from tidegate.operators.contracts.source import Lag
+from tidegate.operators.flow.rows import Ack
+from tidegate.state.snapshot import OperatorSnapshot
+
+_LATEST, _LATEST_MS = 20, 10_000
+"""How many of the latest rounds the parts of time are of, and over which time: at least one round."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskView:
+    """A subtask of a chain. Parts of time are of the latest rounds, between 0 and 1, and add up to 1."""
+
+    chain: int
+    subtask: int
+    host: str | None = None
+    """Where the subtask ran last: the host, and the executor of Spark if there are several."""
+    records_in: int = 0
+    records_out: int = 0
+    bytes_in: int = 0
+    """Of chunks from other subtasks: a source has none."""
+    bytes_out: int = 0
+    records_in_per_second: float = 0.0
+    """Over the latest rounds."""
+    busy: float = 0.0
+    back_pressured: float = 0.0
+    """The subtask had finished its part and waited for slower subtasks of the same or a later level."""
+    idle: float = 0.0
+    seconds: float = 0.0
+    """How long the subtask took in the latest round."""
+    watermark: int | None = None
+    lag: int | None = None
+    """What the source knows of and has not read; None for other operators, and where the source does not know."""
+    lag_unit: str = "records"
+    """What ``lag`` counts: ``records``, or ``bytes`` of files."""
+    state_bytes: int = 0
+    retries: int = 0
+    """How often Spark ran a task of the subtask again."""
+
+
+class _Round(NamedTuple):
+    """An accepted round. ``rest``: by level, how long the slowest tasks of this level and of all later levels worked. ``work`` and
+    ``records``: by place, of each subtask."""
+
+    started_ms: int
+    ended_ms: float
+    rest: list[float]
+    work: dict[tuple[int, int], float]
+    records: dict[tuple[int, int], int]
+
+
+class _Totals:
+    """A subtask since the job's start. ``ack``: of the latest accepted round."""
+
+    __slots__ = ("ack", "bytes_in", "bytes_out", "records_in", "records_out", "retries", "watermark")
+
+    def __init__(self) -> None:
+        self.ack: Ack | None = None
+        self.bytes_in = self.bytes_out = self.records_in = self.records_out = self.retries = 0
+        self.watermark: int | None = None
+
+    def add(self, ack: Ack) -> None:
+        self.ack = ack
+        self.records_in += ack.records_in
+        self.records_out += ack.records_out
+        self.bytes_in += ack.work.bytes_in
+        self.bytes_out += ack.work.bytes_out
+        self.retries += ack.run.attempt
+        marks = [snapshot.watermark for snapshot in ack.snapshots.values() if not snapshot.idle]
+        if marks:
+            self.watermark = min(marks)
+
+
+class SubtaskTally:
+    """The subtasks of a job over its accepted rounds. ``add`` belongs to the job's thread, ``views`` to any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._level: dict[int, int] = {}
+        self._totals: dict[tuple[int, int], _Totals] = {}
+        self._latest: deque[_Round] = deque(maxlen=_LATEST)
+        self._lags: Mapping[int, Lag] = {}
+        self._heads: dict[int, int] = {}
+        self._shown: tuple[SubtaskView, ...] | None = None
+
+    def graph(self, graph: JobGraph) -> None:
+        """Show every subtask of the program. What is known of a subtask stays."""
+        with self._lock:
+            self._level = {chain.id: chain.level for chain in graph.chains}
+            self._heads = {chain.id: chain.head.operator.id for chain in graph.chains}
+            places = [(chain.id, subtask) for chain in graph.chains for subtask in range(chain.parallelism)]
+            self._totals = {place: self._totals.get(place) or _Totals() for place in places}
+            self._shown = None
+
+    def add(self, started_ms: int, seconds: float, acks: Sequence[Ack], lags: Mapping[int, Lag]) -> None:
+        """Add an accepted round. ``lags``: by operator id of the sources."""
+        slowest = slowest_tasks(acks, self._level)
+        rest = [sum(sum(parts) for parts in slowest[level:]) for level in range(len(slowest))]
+        work = {(ack.chain, ack.subtask): ack.work.seconds for ack in acks}
+        records = {(ack.chain, ack.subtask): ack.records_in for ack in acks}
+        with self._lock:
+            for ack in acks:
+                self._totals[ack.chain, ack.subtask].add(ack)
+            self._latest.append(_Round(started_ms, started_ms + seconds * 1000, rest, work, records))
+            while len(self._latest) > 1 and self._latest[1].started_ms < started_ms - _LATEST_MS:
+                self._latest.popleft()
+            self._lags, self._shown = lags, None
+
+    def views(self) -> tuple[SubtaskView, ...]:
+        with self._lock:
+            if self._shown is None:
+                latest = list(self._latest)
+                self._shown = tuple(self._view(place, of, latest) for place, of in self._totals.items())
+            return self._shown
+
+    def _view(self, place: tuple[int, int], totals: _Totals, latest: list[_Round]) -> SubtaskView:
+        chain, subtask = place
+        ack = totals.ack
+        if ack is None:
+            return SubtaskView(chain, subtask, idle=1.0)
+        level, lag = self._level[chain], self._lags.get(self._heads[chain])
+        span = max((latest[-1].ended_ms - latest[0].started_ms) / 1000, 1e-9)
+        worked = sum(round.work.get(place, 0.0) for round in latest)
+        waited = max(0.0, sum(round.rest[level] for round in latest) - worked)
+        span = max(span, worked + waited)  # wall clocks may jump
+        busy, back_pressured = worked / span, waited / span
+        return SubtaskView(
+            chain,
+            subtask,
+            host=ack.run.place or None,
+            records_in=totals.records_in,
+            records_out=totals.records_out,
+            bytes_in=totals.bytes_in,
+            bytes_out=totals.bytes_out,
+            records_in_per_second=sum(round.records.get(place, 0) for round in latest) / span,
+            busy=busy,
+            back_pressured=back_pressured,
+            idle=max(0.0, 1 - busy - back_pressured),
+            seconds=ack.seconds,
+            watermark=totals.watermark,
+            lag=None if lag is None else lag.by_subtask.get(subtask, 0),
+            lag_unit="records" if lag is None else lag.unit,
+            state_bytes=sum(map(state_bytes, ack.snapshots.values())),
+            retries=totals.retries,
+        )
+
+
+def state_bytes(snapshot: OperatorSnapshot) -> int:
+    """Return the bytes of all state files of an operator's subtask."""
+    return sum(file.size for file in snapshot.files())
+
+
+Parts = tuple[float, float, float, float]
+"""Seconds of reading, user code, packing and snapshots."""
+
+
+def slowest_tasks(acks: Iterable[Ack], level_of: Mapping[int, int]) -> list[Parts]:
+    """Return, by level, the work of its slowest task. Subtasks that share a task of the engine run one after the other."""
+    tasks: dict[tuple[int, ...], list[float]] = {}
+    for ack in acks:
+        level, task = level_of[ack.chain], ack.run.task
+        parts = tasks.setdefault((level, task) if task >= 0 else (level, ack.chain, ack.subtask), [0.0] * 4)
+        for part in range(4):
+            parts[part] += ack.work[part]
+    slowest: list[Parts] = [(0.0, 0.0, 0.0, 0.0)] * (1 + max(level_of.values(), default=-1))
+    for (level, *_), (read, user, pack, snapshot) in tasks.items():
+        if read + user + pack + snapshot > sum(slowest[level]):
+            slowest[level] = read, user, pack, snapshot
+    return slowest

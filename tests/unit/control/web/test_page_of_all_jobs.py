@@ -1,0 +1,150 @@
+"""The page of all jobs: what it shows of running, ended and died jobs, and what it lets people do."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.control.drivers import Driver
+from tests.unit.control.web.browser import Browser
+from tests.waiting import eventually
+from tidegate.base.hashing import flink_job_id
+from tidegate.control.registry_jobs import RegistryJobs
+from tidegate.control.web.programs import Programs
+from tidegate.control.web.restarts import Restarts
+from tidegate.control.web.server import PageServer
+
+Start = Callable[..., Driver]
+
+
+@pytest.fixture
+def browser(home: Path) -> Iterator[Browser]:
+    server = PageServer(RegistryJobs(), server="installation", restarts=Restarts(Programs()))
+    yield Browser(server).log_in()
+    server.close()
+
+
+def first(events: Iterator[tuple[str, Any]], fits: Callable[[Any], bool]) -> Any:
+    return next(data for _, data in events if fits(data))
+
+
+def test_running_job_is_listed_and_shown_by_both_ids(driver: Start, browser: Browser) -> None:
+    driver("one").running()
+    [card] = browser.page("/jobs")
+    assert (card["job_id"], card["flink_id"], card["life"]) == ("one", flink_job_id("one"), "live")
+    for id in ("one", flink_job_id("one"), flink_job_id("one").upper()):
+        page = browser.page(f"/jobs/{id}")
+        assert page["answers"] is True and page["details"]["job_id"] == "one"
+    assert [o["uid"] for o in page["details"]["operators"]] == ["numbers", "totals", "out"]
+
+
+def test_events_come_at_once_and_after_changes(driver: Start, browser: Browser) -> None:
+    driver("one").running()
+    jobs = browser.events("/events")
+    assert next(jobs)[0] == "jobs"
+    events = browser.events("/jobs/one/events")
+    kind, page = next(events)
+    assert kind == "job"
+    rounds = page["details"]["totals"]["rounds"]
+    first(events, lambda later: later["details"]["totals"]["rounds"] > rounds)
+    assert next(browser.events("/jobs/nobody/events"))[0] == "gone"
+
+
+def test_actions_are_carried_out_by_the_driver(driver: Start, browser: Browser, tmp_path: Path) -> None:
+    one = driver("one").running()
+    taken = browser.done("one", "/checkpoints")
+    page = browser.page(f"/jobs/one/checkpoints/{taken['result']}")
+    assert page["view"]["status"] == "completed"
+    assert {"Triggered", "Stored"} <= {note["what"] for note in page["story"]}
+    number = browser.page("/jobs/one")["details"]["rounds"][-1]["round"]
+    assert browser.page(f"/jobs/one/rounds/{number}/story")
+    will = browser.page(f"/jobs/one/will?action=stop&drain=true&target={tmp_path}/sp")
+    assert will["allowed"] and any("windows" in sentence for sentence in will["sentences"])
+    done = browser.done("one", "/stop", {"target": f"{tmp_path}/sp", "drain": False})
+    assert done["status"] == "succeeded" and done["result"].startswith(f"{tmp_path}/sp/savepoint-")
+    one.process.wait()
+    card = eventually(lambda: next(c for c in browser.page("/jobs") if c["life"] == "ended"))
+    assert card["state"] == "FINISHED"
+    assert not browser.page("/jobs/one/will?action=cancel")["allowed"]
+
+
+def test_state_browser_shows_entries_and_the_difference_of_two(driver: Start, browser: Browser, tmp_path: Path) -> None:
+    driver("one").running()
+    paths = [browser.done("one", "/savepoints", {"target": f"{tmp_path}/sp"})["result"] for _ in range(2)]
+    assert {each["path"] for each in browser.page("/jobs/one/snapshots")} >= set(paths)
+    operators = browser.page(f"/snapshots/operators?path={paths[0]}")
+    totals = next(o for o in operators if o["uid"] == "totals")
+    [state] = [s for s in totals["states"] if s["kind"] != "timers"]
+    assert state["entries"] == 3
+    place = f"operator=totals&state={state['name']}"
+    entries = browser.page(f"/snapshots/entries?path={paths[0]}&{place}&limit=2")
+    rest = browser.page(f"/snapshots/entries?path={paths[0]}&{place}&limit=2&after={entries['next']}")
+    assert sorted(e["key"] for e in [*entries["entries"], *rest["entries"]]) == ["0", "1", "2"]
+    one = browser.page(f"/snapshots/entries?path={paths[0]}&{place}&key=1")
+    assert [e["key"] for e in one["entries"]] == ["1"]
+    change = browser.page(f"/snapshots/difference?before={paths[0]}&after={paths[1]}&{place}")
+    assert (change["added"], change["removed"]) == (0, 0)
+    assert len(change["entries"]) == change["changed"]
+    status, _ = browser.ask("POST", "/tidegate/page/snapshots/dispose", {"path": paths[0]})
+    assert status == 200 and not Path(paths[0], "_metadata").exists()
+    status, problem = browser.ask("GET", f"/tidegate/page/snapshots/operators?path={paths[0]}")
+    assert status == 404 and paths[0] in problem["message"]
+
+
+def test_died_driver_is_said_so_with_what_is_known(driver: Start, browser: Browser) -> None:
+    one = driver("one", **{"execution.checkpointing.interval": "50 ms"}).running()
+    eventually(lambda: browser.page("/jobs/one")["card"]["last_checkpoint_id"], "a checkpoint")
+    os.kill(one.process.pid, signal.SIGKILL)
+    one.process.wait()
+    page = browser.page("/jobs/one")
+    assert (page["card"]["state"], page["card"]["life"], page["answers"]) == ("DIED", "died", False)
+    assert page["details"]["checkpoints"] and page["details"]["operators"]
+    status, problem = browser.ask("POST", "/tidegate/page/jobs/one/cancel", {})
+    assert (status, problem["code"]) == (409, "ended") and "died" in problem["message"]
+
+
+def test_stopped_driver_does_not_answer_and_is_shown_with_its_age(driver: Start, browser: Browser) -> None:
+    one = driver("one").running()
+    before = browser.page("/jobs/one")
+    assert before["answers"]
+    os.kill(one.process.pid, signal.SIGSTOP)
+    try:
+        page = eventually(lambda: (p := browser.page("/jobs/one"))["answers"] is False and p)
+        assert page["card"]["as_of_ms"] >= before["card"]["as_of_ms"]
+        assert page["details"]["operators"] == before["details"]["operators"] or page["details"]["operators"]
+    finally:
+        os.kill(one.process.pid, signal.SIGCONT)
+    assert eventually(lambda: browser.page("/jobs/one")["answers"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/jobs/nobody", 404),
+        ("GET", "/jobs/one/checkpoints/99", 404),
+        ("GET", "/jobs/one/checkpoints/x", 404),
+        ("GET", "/jobs/one/operations/x", 404),
+        ("GET", "/jobs/one/operations/x?wait=99", 400),
+        ("GET", "/jobs/one/will?action=explode", 400),
+        ("GET", "/jobs/one/log", 404),
+        ("GET", "/snapshots/operators?path=/etc", 409),
+        ("GET", "/snapshots/operators?path=relative", 409),
+        ("GET", "/snapshots/operators", 409),
+        ("POST", "/jobs/nobody/stop", 404),
+        ("POST", "/jobs/one/rescale", 400),
+        ("POST", "/programs?name=a.py", 403),
+        ("GET", "/programs", 403),
+    ],
+)
+def test_what_does_not_exist_is_answered_and_changes_nothing(
+    driver: Start, browser: Browser, method: str, path: str, status: int
+) -> None:
+    driver("one").running()
+    answered, problem = browser.ask(method, f"/tidegate/page{path}", {} if method == "POST" else None)
+    assert (answered, set(problem)) == (status, {"code", "message"}), problem
+    assert browser.page("/jobs/one")["card"]["state"] == "RUNNING"
