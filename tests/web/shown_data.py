@@ -6,6 +6,7 @@ import math
 import random
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -270,3 +271,8 @@ def later(page: JobPage, now_ms: int) -> JobPage:
         last = rounds[-1]
         rounds = (*rounds[1:], replace(last, round=last.round + 1, started_ms=now_ms, records_in=last.records_in + 500))
     return changed(page, card=changed(page.card, as_of_ms=now_ms), details=changed(details, rounds=rounds))
+
+
+def encoded(job_id: str) -> str:
+    """The id as it stands in a route of the page."""
+    return quote(job_id, safe="")

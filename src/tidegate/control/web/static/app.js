@@ -43,7 +43,7 @@ function App() {
       <span class="push"></span>
       <${Live} />
       ${me.value.can_submit && html`<a href="#/programs">Submit</a>`}
-      <button type="button" class="small" onClick=${turnTheme} title="Colours: as the system, light, dark">Theme: ${theme.value}</button>
+      <button type="button" class="small" onClick=${turnTheme} title="Colours: as the system, light, dark"><span class="roomy">Theme: </span>${theme.value}</button>
     </header>
     <${Silence} />
     ${top === "job" ? html`<${JobPage} />` : html`<main id="content" tabindex="-1">${top === "programs" ? html`<${Lazy} name="programs" part="ProgramsPage" />` : html`<${JobsPage} />`}</main>`}`;

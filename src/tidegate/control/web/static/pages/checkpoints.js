@@ -37,7 +37,7 @@ export function CheckpointsPage() {
         <${Plot} title="Size" unit="all state, and what was new" numbered xs=${done.map((c) => c.checkpoint_id)} series=${[["all", done.map((c) => c.size)], ["new", done.map((c) => c.entry?.incremental ?? 0)]]} form=${bytes} />
       </div><//>
       <${Fold} title=${`Table of all ${all.length}`}><${Table} label="Checkpoints" columns=${LIST} rows=${[...all].reverse()} keyOf=${(c) => c.checkpoint_id} hrefOf=${(c) => to(job, "checkpoints", c.checkpoint_id)} /><//>`}
-    ${!all.length && item && html`<${Opened} key=${item} job=${job} id=${item} operators=${details.operators} />`}`;
+    ${!all.length && item && html`<${Opened} key=${item} job=${job} id=${item} operators=${details.operators} as=${card.as_of_ms} />`}`;
 }
 
 // Made anew only if the checkpoint changed, so a bar that did not change is not drawn again.
@@ -86,21 +86,23 @@ function Opened({ job, id, known, operators, as }) {
       ["To commit", count(entry?.output)],
       ["Attempt", count(view.attempt)],
     ]} />
-    <${Steps} view=${view} />
+    <${Steps} view=${view} as=${as} />
     <${Operators} view=${view} operators=${operators} job=${job} />
     ${story.length > 0 && html`<${Fold} title=${`Story, ${plural(story.length, "event")}`}><ol class="story">${story.map((n, i) => html`<li key=${i}><span class="num dim">${clock(n.at_ms)}</span> <b>${n.what}</b> ${n.more}</li>`)}</ol><//>`}
   <//>`;
 }
 
 /** When each step began and how long it took, in milliseconds after the trigger. */
-function stepsOf(view) {
+function stepsOf(view, as) {
   const took = view.entry?.steps_ms ?? {};
   const at = (step) => (view.passed_ms[step] === undefined ? undefined : view.passed_ms[step] - view.passed_ms[1]);
   const cut = at(6) ?? (took.trigger ?? 0) + (took.run ?? 0);
   const ends = { trigger: took.trigger, run: cut, snapshot: cut, align: cut - (took.snapshot ?? 0), complete: at(7), commit: at(8), subsume: at(9) };
-  const before = { complete: cut, commit: at(7), subsume: at(8) };
+  const before = { complete: at(6), commit: at(7), subsume: at(8) };
   return STEPS.flatMap(([step, name]) => {
     const length = took[step] ?? (ends[step] !== undefined && before[step] !== undefined ? ends[step] - before[step] : undefined);
+    if (length === undefined && view.status !== "failed" && as > view.passed_ms[1] + before[step] && step !== "subsume")
+      return [{ step, name: `${name}, under way`, length: as - view.passed_ms[1] - before[step], from: before[step] }];
     if (length === undefined) return [];
     const end = Math.max(ends[step] ?? length, length);
     return [{ step, name, length, from: end - length }];
@@ -115,8 +117,8 @@ const STEP_COLUMNS = [
   { head: "Part", cell: (s, all) => percent(s.length / all), num: true },
 ];
 
-function Steps({ view }) {
-  const rows = stepsOf(view);
+function Steps({ view, as }) {
+  const rows = stepsOf(view, as);
   const whole = Math.max(1, ...rows.map((s) => s.from + s.length));
   return rows.length > 0 && html`<h3>By step</h3><${Table} label="Steps of the checkpoint" columns=${STEP_COLUMNS} rows=${rows} keyOf=${(s) => s.step} extra=${whole} markedIf=${(s) => s.step === marked.value.step} />`;
 }

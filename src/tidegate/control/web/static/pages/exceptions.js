@@ -1,28 +1,40 @@
 // Exceptions: what failed, with the user's traceback, the record, and the command that stops there.
 import { marked, page, route, to } from "../api.js";
-import { Ago, Answer, Command, Empty, Facts, Fold, html, memo, useState, When } from "../parts/ui.js";
+import { Ago, Answer, Command, Empty, Facts, Fold, html, When } from "../parts/ui.js";
 import { plural } from "../parts/format.js";
+
+/** Failures with the same reason, the latest first. */
+function reasonsOf(exceptions) {
+  const reasons = new Map();
+  for (const e of [...exceptions].reverse()) {
+    const reason = JSON.stringify([e.kind, e.message, e.operator]);
+    reasons.set(reason, [...(reasons.get(reason) ?? []), e]);
+  }
+  return [...reasons];
+}
 
 export function ExceptionsPage() {
   const { details, card } = page.value;
   const { job } = route.value;
   const wanted = marked.value;
-  const [all, setAll] = useState(false);
-  const newest = [...details.exceptions].reverse();
+  const reasons = reasonsOf(details.exceptions);
+  const newest = reasons[0]?.[1][0];
+  const times = details.exceptions.length;
   const named = details.operators.find((o) => o.id === wanted.operator)?.name;
-  const kinds = new Set(newest.map((e) => `${e.kind} ${e.message}`)).size;
-  const guilty = (e) => (named !== undefined && e.operator === named && (wanted.subtask === undefined || e.subtask === wanted.subtask)) || (wanted.key !== undefined && e.key === wanted.key);
+  const guilty = ([, [e]]) => (named !== undefined && e.operator === named && (wanted.subtask === undefined || e.subtask === wanted.subtask)) || (wanted.key !== undefined && e.key === wanted.key);
+  const first = reasons.find(guilty);
   return html`
     <${Answer} ask="Why did it fail?">
-      ${!newest.length ? "It has not failed." : html`<b>${newest[0].operator ? `${newest[0].operator} raised ${newest[0].kind}` : newest[0].kind}</b>, <${Ago} ms=${newest[0].at_ms} />. ${newest.length > 1 ? `It failed ${newest.length} times, for ${plural(kinds, "different reason")}; ${plural(card.restarts, "restart")} followed.` : ""}`}
+      ${!newest ? "It has not failed." : html`<b>${newest.operator ? `${newest.operator} raised ${newest.kind}` : newest.kind}</b>, <${Ago} ms=${newest.at_ms} />. ${times > 1 ? `It failed ${times} times, ${reasons.length === 1 ? "always for the same reason" : `for ${reasons.length} different reasons`}; ${plural(card.restarts, "restart")} followed.` : ""}`}
     <//>
-    ${!newest.length && html`<${Empty}>Exceptions of user code appear here with their traceback, the record, and the command that runs the round again.<//>`}
-    ${newest.slice(0, all ? undefined : 10).map((e, i) => html`<${One} key=${`${e.at_ms} ${e.attempt} ${e.message}`} e=${e} job=${job} open=${i === 0} mark=${guilty(e) && newest.findIndex(guilty) === i} parallelism=${details.operators.find((o) => o.name === e.operator)?.parallelism} />`)}
-    ${newest.length > 10 && html`<button type="button" class="more" onClick=${() => setAll(!all)}>${all ? "Show 10" : `Show all ${newest.length}`}</button>`}`;
+    ${!newest && html`<${Empty}>Exceptions of user code appear here with their traceback, the record, and the command that runs the round again.<//>`}
+    ${reasons.map((r, i) => html`<${One} key=${r[0]} all=${r[1]} job=${job} open=${i === 0} mark=${r === first} parallelism=${details.operators.find((o) => o.name === r[1][0].operator)?.parallelism} />`)}`;
 }
 
-const One = memo(({ e, job, open, mark, parallelism }) => html`<article class="exception ${mark ? "guilty" : ""}" aria-current=${mark ? "true" : undefined}>
-    <div class="head"><h2>${e.kind}</h2><span class="dim">attempt ${e.attempt}, <${When} ms=${e.at_ms} /></span></div>
+function One({ all, job, open, mark, parallelism }) {
+  const e = all[0];
+  return html`<article class="exception ${mark ? "guilty" : ""}" aria-current=${mark ? "true" : undefined}>
+    <div class="head"><h2>${e.kind}</h2><span class="dim">attempt ${e.attempt}, <${When} ms=${e.at_ms} /></span>${all.length > 1 && html`<span class="badge">${all.length} times</span>`}</div>
     <p class="message">${e.message}</p>
     <${Facts} of=${[
       e.operator !== null && ["Operator", e.operator],
@@ -33,4 +45,6 @@ const One = memo(({ e, job, open, mark, parallelism }) => html`<article class="e
     ${e.record !== null && html`<h3>Record</h3><pre tabindex="0" class="low">${e.record}</pre>`}
     ${e.debug_command !== null && html`<h3>Stop there</h3><${Command} text=${e.debug_command} />`}
     ${e.traceback && html`<${Fold} open=${open || mark} title="Traceback"><pre tabindex="0">${e.traceback}</pre><//>`}
-  </article>`);
+    ${all.length > 1 && html`<${Fold} title="When it happened"><ol class="story">${all.map((x) => html`<li key=${x.at_ms}>attempt ${x.attempt}, <${When} ms=${x.at_ms} /></li>`)}</ol><//>`}
+  </article>`;
+}

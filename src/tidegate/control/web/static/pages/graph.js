@@ -214,6 +214,6 @@ function Side({ job, operator: o, subtasks, wanted }) {
     ${o.heavy_keys.length > 0 && html`<h3>Heaviest keys</h3><${Table} label="Heaviest keys" columns=${KEYS} rows=${o.heavy_keys} keyOf=${(k) => k.key} first=${10} markedIf=${(k) => k.key === wanted.key} />`}
     ${mine.length > 0 ? html`<h3>Subtasks</h3>${mine.length > 8 && html`<${Strip} label="Load of the subtasks" form=${percent} most=${1} items=${items} selected=${wanted.subtask} />`}
       <${Table} label=${`Subtasks of ${o.name}`} columns=${SUBTASKS} rows=${mine} extra=${o} keyOf=${(s) => s.subtask} first=${16} sort=${mine.length > 16 ? -2 : null} markedIf=${(s) => s.subtask === wanted.subtask} />` : html`<${Empty}>Its subtasks have run no round yet.<//>`}
-    ${Object.keys(o.states).length > 0 && html`<h3>State</h3><${Table} label="States" columns=${STATES} rows=${Object.entries(o.states)} keyOf=${([name]) => name} />`}
+    ${Object.keys(o.states).length > 0 && html`<h3>State</h3><${Table} label="States" columns=${STATES} rows=${Object.entries(o.states)} sort=${-2} keyOf=${([name]) => name} />`}
   </aside>`;
 }

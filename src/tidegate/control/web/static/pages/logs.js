@@ -35,7 +35,7 @@ export function LogsPage() {
   const bad = (lines ?? []).filter((line) => line.kind === "bad").length;
   const scrolled = (e) => setFollow(e.target.scrollHeight - e.target.scrollTop - e.target.clientHeight < 24);
   return html`
-    <${Answer} ask="What does the driver say?">${problem ? "Its log cannot be read." : !lines ? "" : `${plural(lines.length, "line")} at the end of its log; ${bad ? `${bad} report errors.` : "none reports an error."}`}<//>
+    <${Answer} ask="What does the driver say?">${problem ? "Its log cannot be read." : !lines ? "" : `${plural(lines.length, "line")} at the end of its log; ${bad ? `${bad} ${bad === 1 ? "reports an error" : "report errors"}.` : "none reports an error."}`}<//>
     <${Trouble} problem=${problem} />
     ${lines && html`<div class="fields"><label>Filter <input type="search" value=${filter} placeholder="text" onInput=${(e) => setFilter(e.target.value)} /></label><label class="check"><input type="checkbox" checked=${follow} onChange=${(e) => setFollow(e.target.checked)} /> Follow</label></div>
       ${shown.length ? html`<div ref=${box} class="log" tabindex="0" role="region" aria-label="Log of the driver" onScroll=${scrolled}>${shown.map((line) => html`<${Line} key=${line.id} line=${line} />`)}</div>` : html`<${Empty}>${filter ? `No line contains “${filter}”.` : "The log is empty so far."}<//>`}`}`;

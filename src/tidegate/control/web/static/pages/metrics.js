@@ -1,7 +1,7 @@
 // Metrics: pick some, and see them as plots. The page keeps the last minutes itself.
 import { ask, jobPath, page, route, to } from "../api.js";
 import { Answer, Empty, html, Trouble, useEffect, useState } from "../parts/ui.js";
-import { plural, short } from "../parts/format.js";
+import { plural, rate, short } from "../parts/format.js";
 import { Table } from "../parts/table.js";
 import { Plot } from "../parts/plot.js";
 
@@ -32,7 +32,9 @@ export function MetricsPage() {
     <${Trouble} problem=${problem} />
     ${picked.length > 0 && html`<div class="two">${picked.map((id) => {
       const metric = listed?.find((m) => idOf(m) === id);
-      return metric && html`<${Plot} key=${id} title=${nameOf(metric)} unit=${metric.kind} xs=${kept.at} series=${[[metric.name, kept.values.get(id) ?? []]]} form=${short} />`;
+      const values = kept.values.get(id) ?? [];
+      const counts = metric?.kind === "counter";
+      return metric && html`<${Plot} key=${id} title=${nameOf(metric)} unit=${counts ? "per second" : metric.kind} xs=${kept.at} series=${[[metric.name, counts ? perSecond(values) : values]]} form=${counts ? rate : short} />`;
     })}</div>`}
     ${listed && !listed.length && html`<${Empty}>Functions that register counters, gauges, meters or distributions appear here.<//>`}
     ${listed?.length > 0 && html`<label class="filter">Filter <input type="search" value=${filter} placeholder="operator, name or kind" onInput=${(e) => setFilter(e.target.value)} /></label>
@@ -45,6 +47,8 @@ const COLUMNS = [
   { head: "Kind", cell: (m) => m.kind, by: (m) => m.kind },
   { head: "Value", cell: (m) => short(m.value), by: (m) => m.value, num: true },
 ];
+
+const perSecond = (values) => values.map((v, i) => (i && v !== null && values[i - 1] !== null ? (v - values[i - 1]) / Math.max(kept.at[i] - kept.at[i - 1], 1e-9) : null));
 
 function keep(found) {
   kept.at = [...kept.at, Date.now() / 1000].slice(-MOST);

@@ -46,7 +46,7 @@ function Operators({ path, before, job, chosen }) {
 }
 
 const ENTRIES = [
-  { head: "Key", cell: (e) => html`<code>${e.key}</code>`, by: (e) => e.key },
+  { head: "Key", cell: (e) => html`<code>${e.key}</code>`, by: (e) => e.key, wide: true },
   { head: "Namespace", cell: (e) => e.namespace ?? "–" },
   { head: "Value", cell: (e) => html`<code>${e.value}</code>`, wide: true },
 ];
@@ -62,13 +62,13 @@ function Entries({ path, of }) {
   return html`<${Section} class="opened" title=${`${of.name} of ${of.operator}`}>
     <form class="fields" onSubmit=${(e) => (e.preventDefault(), setAsked(key))}><label>Key <input type="search" value=${key} placeholder="every key" onInput=${(e) => setKey(e.target.value)} /></label><button>Find</button></form>
     <${Trouble} problem=${found.problem} />
-    ${!found.entries ? html`<p class="empty" role="status">Reading the state …</p>` : found.entries.length ? html`<${Table} label="Entries" columns=${ENTRIES} rows=${found.entries} keyOf=${(e) => `${e.key} ${e.namespace} ${e.value}`} first=${1000} />` : !found.problem && html`<${Empty}>${asked ? `It has no key “${asked}”.` : "It is empty."}<//>`}
+    ${!found.entries ? html`<p class="empty" role="status">Reading the state …</p>` : found.entries.length ? html`<${Table} label="Entries" columns=${ENTRIES} rows=${found.entries} keyOf=${(e) => found.entries.indexOf(e)} first=${1000} />` : !found.problem && html`<${Empty}>${asked ? `It has no key “${asked}”.` : "It is empty."}<//>`}
     ${found.next && html`<button type="button" class="more" onClick=${() => read(found.next, found.entries)}>Read more</button>`}
   <//>`;
 }
 
 const CHANGES = [
-  { head: "Key", cell: (e) => html`<code>${e.key}</code>` },
+  { head: "Key", cell: (e) => html`<code>${e.key}</code>`, wide: true },
   { head: "Change", cell: (e) => html`<${Pill} of=${e.before === null ? "added" : e.after === null ? "removed" : "changed"} />` },
   { head: "Before", cell: (e) => html`<code>${e.before ?? "–"}</code>`, wide: true },
   { head: "After", cell: (e) => html`<code>${e.after ?? "–"}</code>`, wide: true },
@@ -79,6 +79,6 @@ function Difference({ before, after, of }) {
   const { added, removed, changed, entries } = found.value ?? {};
   return html`<${Section} class="opened" title=${`What changed in ${of.name} of ${of.operator}`}><${Waiting} of=${found} what="both snapshots">
     <p>${count(added)} added, ${count(removed)} removed, ${count(changed)} changed.${entries?.length < added + removed + changed ? ` The first ${entries.length} are shown.` : ""}</p>
-    ${entries?.length > 0 ? html`<${Table} label="Differences" columns=${CHANGES} rows=${entries} keyOf=${(e) => e.key} first=${100} />` : html`<${Empty}>Both snapshots hold the same.<//>`}
+    ${entries?.length > 0 ? html`<${Table} label="Differences" columns=${CHANGES} rows=${entries} keyOf=${(e) => entries.indexOf(e)} first=${100} />` : html`<${Empty}>Both snapshots hold the same.<//>`}
   <//><//>`;
 }

@@ -39,7 +39,7 @@ export function Plot({ title, unit, xs, series, form, numbered = false }) {
       <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" tabindex="0" aria-label=${`${title}. The last value is ${series.map(([label, values]) => `${label} ${form(values[xs.length - 1])}`).join(", ")}. Arrow keys read the others.`}
         onPointerMove=${read} onPointerLeave=${leave} onBlur=${leave} onKeyDown=${keys}>
         ${[0, 0.5, 1].map((part) => html`<line class="grid" x2=${WIDTH} y1=${part * HEIGHT} y2=${part * HEIGHT} />`)}
-        ${series.map(([, values], i) => html`<${Line} values=${values} number=${i + 1} path=${pathOf(values, x, y)} end=${x(xs.length - 1)} />`)}
+        ${series.map(([, values], i) => html`<${Line} values=${values} number=${i + 1} path=${pathOf(values, x, y)} bottom=${HEIGHT} />`)}
         ${at !== null && html`<line class="cursor" x1=${x(shown)} x2=${x(shown)} y2=${HEIGHT} />`}
       </svg>
       <div class="xs num" aria-hidden="true"><span>${xs.length > 0 && name(low)}</span><span>${xs.length > 1 && name(high)}</span></div>
@@ -48,17 +48,18 @@ export function Plot({ title, unit, xs, series, form, numbered = false }) {
   </figure>`;
 }
 
+/** The pieces of the line, each as the text of its points: there are gaps where a value is missing. */
 function pathOf(values, x, y) {
-  let path = "", pen = "M";
-  values.forEach((v, i) => {
-    if (v === null || v === undefined) return (pen = "M");
-    path += `${pen}${x(i).toFixed(1)},${y(v).toFixed(1)}`;
-    pen = "L";
-  });
-  return path;
+  const pieces = [[]];
+  values.forEach((v, i) => (v === null || v === undefined ? pieces.push([]) : pieces[pieces.length - 1].push(`${x(i).toFixed(1)},${y(v).toFixed(1)}`)));
+  return pieces.filter((p) => p.length).map((p) => p.join("L")).join("M");
 }
 
-const Line = memo(({ number, path, end }) => html`<g class="line-${number}">${number === 1 && path && html`<path class="area" d=${`${path}L${end},${HEIGHT}L0,${HEIGHT}Z`} />`}<path d=${path} /></g>`);
+const Line = memo(({ number, path, bottom }) => {
+  const pieces = path ? path.split("M") : [];
+  const area = (p) => `M${p}L${p.split("L").pop().split(",")[0]},${bottom}L${p.split(",")[0]},${bottom}Z`;
+  return html`<g class="line-${number}">${number === 1 && pieces.map((p) => html`<path class="area" d=${area(p)} />`)}${pieces.map((p) => html`<path d=${`M${p}${p.includes("L") ? "" : "l.01,0"}`} />`)}</g>`;
+});
 
 /** The latest 100 values, newest first. They are drawn only while the table is open. */
 function Values({ xs, series, form, name }) {
