@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak nexmark mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
+.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers web-test crash soak nexmark mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
 
 setup: $(VENV)/.setup-done
 
@@ -44,6 +44,11 @@ kafka: setup
 # On real database servers, which the tests install (Debian's packages, as root) and start.
 servers: setup
 	$(BIN)/python -m pytest tests/servers
+
+# The page in Chromium (Debian's package, installed by the tests as root): with made jobs, and slow ones on Spark; the vendored
+# scripts against npm.
+web-test: setup
+	$(BIN)/python -m pytest tests/web
 
 crash: setup
 	$(BIN)/python -m pytest tests/crash

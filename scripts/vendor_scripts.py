@@ -33,15 +33,16 @@ def main() -> None:
 
 def fetch(package: str, version: str) -> dict[str, bytes]:
     """Return the files of a package on npm by their paths in it."""
-    with urllib.request.urlopen(f"{REGISTRY}/{package}/{version}", timeout=60) as answer:  # noqa: S310  https above
+    with urllib.request.urlopen(f"{REGISTRY}/{package}/{version}", timeout=60) as answer:
         address = json.load(answer)["dist"]["tarball"]
-    with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310
-        archive = tarfile.open(fileobj=io.BytesIO(answer.read()))
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        packed = io.BytesIO(answer.read())
     files: dict[str, bytes] = {}
-    for member in archive.getmembers():
-        content = archive.extractfile(member) if member.isfile() else None
-        if content is not None:
-            files[member.name.partition("/")[2]] = content.read()
+    with tarfile.open(fileobj=packed) as archive:
+        for member in archive.getmembers():
+            content = archive.extractfile(member) if member.isfile() else None
+            if content is not None:
+                files[member.name.partition("/")[2]] = content.read()
     return files
 
 

@@ -12,9 +12,15 @@ from tests.servers.server import binary
 
 expect.set_options(timeout=30_000)
 _FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--disable-dev-shm-usage",
-)  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
 
 
 @contextmanager
@@ -43,7 +49,11 @@ class Visitor:
 
     def _note(self, message: ConsoleMessage) -> None:
         # A server that is away, or answers with a problem, is reported by the browser too.
-        if message.type in ("error", "warning") and "Failed to load resource" not in message.text and "net::ERR" not in message.text:
+        if (
+            message.type in ("error", "warning")
+            and "Failed to load resource" not in message.text
+            and "net::ERR" not in message.text
+        ):
             self.errors.append(message.text)
 
     def open(self, server: str, route: str = "") -> None:
@@ -64,7 +74,9 @@ def visiting(
     browser: Browser, size: tuple[int, int] = DESKTOP, scheme: Literal["light", "dark"] = "light"
 ) -> Iterator[Visitor]:
     viewport: ViewportSize = {"width": size[0], "height": size[1]}
-    context = browser.new_context(viewport=viewport, color_scheme=scheme, permissions=["clipboard-read", "clipboard-write"])
+    context = browser.new_context(
+        viewport=viewport, color_scheme=scheme, permissions=["clipboard-read", "clipboard-write"]
+    )
     context.set_default_timeout(30_000)
     try:
         visitor = Visitor(context.new_page())

@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -87,15 +89,19 @@ class PageServer:
             ("/tidegate/page/programs", self._programs),
         )
         routes = [Route(path, handler) for path, handler in get]
-        routes += [Route(f"{job}/{{command}}", self._command, methods=["POST"]), Route("/tidegate/page/{rest:path}", self._plain, methods=["POST", "DELETE"])]  # fmt: skip
+        routes += [
+            Route(f"{job}/{{command}}", self._command, methods=["POST"]),
+            Route("/tidegate/page/{rest:path}", self._plain, methods=["POST", "DELETE"]),
+        ]
         return Starlette(routes=routes)
 
     async def _file(self, request: Request) -> Response:
         name = request.path_params.get("file", "index.html")
-        with open(f"{STATIC}/{name}", "rb") as file:
-            content = file.read()
+        content = await run_in_threadpool(Path(f"{STATIC}/{name}").read_bytes)
         kind = mimetypes.guess_type(name)[0] or "text/plain"
-        return Response(content, media_type=kind, headers={"content-security-policy": POLICY, "cache-control": "no-cache"})
+        return Response(
+            content, media_type=kind, headers={"content-security-policy": POLICY, "cache-control": "no-cache"}
+        )
 
     async def _me(self, request: Request) -> Response:
         return _json({"csrf": _CSRF, "can_submit": True, "version": "0", "server": "installation"})
@@ -123,17 +129,27 @@ class PageServer:
         number = request.path_params["number"]
         view = next((c for c in details.checkpoints if c.checkpoint_id == number), None)
         if view is None:
-            return _json(Problem(Code.UNKNOWN, f"The job shows no checkpoint {number}: it never was, or is too old."), 404)
+            return _json(
+                Problem(Code.UNKNOWN, f"The job shows no checkpoint {number}: it never was, or is too old."), 404
+            )
         slow = view.entry is not None and view.entry.duration_ms > 2_000
         why = "Subtask 3/8 of totals took 3.4 of 3.6 s: it stored 61 % of the bytes." if slow else None
         if view.status is Outcome.FAILED:
             why = "Step 7 failed: s3://checkpoints/orders did not answer for 60 s."
-        story = (Note(view.passed_ms[1], 1, "checkpoint", number, "Triggered"), Note(view.passed_ms[1] + 500, 1, "checkpoint", number, "Cut", "round 5985"))
+        story = (
+            Note(view.passed_ms[1], 1, "checkpoint", number, "Triggered"),
+            Note(view.passed_ms[1] + 500, 1, "checkpoint", number, "Cut", "round 5985"),
+        )
         return _json(CheckpointPage(view=shown_data.with_subtasks(view, details.operators), why=why, story=story))
 
     async def _story(self, request: Request) -> Response:
         number = request.path_params["number"]
-        return _json([Note(_now() - 900, 1, "round", number, "planned", "48,000 records"), Note(_now(), 1, "round", number, "accepted")])
+        return _json(
+            [
+                Note(_now() - 900, 1, "round", number, "planned", "48,000 records"),
+                Note(_now(), 1, "round", number, "accepted"),
+            ]
+        )
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
@@ -175,51 +191,109 @@ class PageServer:
 
     async def _snapshots(self, request: Request) -> Response:
         name = request.path_params["job"]
-        return _json([
-            {"path": f"s3://checkpoints/{name}/chk-{n}", "kind": "checkpoint", "checkpoint_id": n, "at_ms": _now() - (1_200 - n) * 10_000, "size": 790_000_000 + n, "kept": True}
-            for n in (1_198, 1_197, 1_196)
-        ])  # fmt: skip
+        return _json(
+            [
+                {
+                    "path": f"s3://checkpoints/{name}/chk-{n}",
+                    "kind": "checkpoint",
+                    "checkpoint_id": n,
+                    "at_ms": _now() - (1_200 - n) * 10_000,
+                    "size": 790_000_000 + n,
+                    "kept": True,
+                }
+                for n in (1_198, 1_197, 1_196)
+            ]
+        )
 
     async def _operators(self, request: Request) -> Response:
         def state(name: str, kind: str, size: int, entries: int | None) -> dict[str, Any]:
             return {"name": name, "kind": kind, "type": "int", "scope": "keyed", "bytes": size, "entries": entries}
 
-        return _json([
-            {"operator": "h4", "uid": "totals", "name": "totals", "parallelism": 8, "bytes": 812_000_000, "states": [state("window-contents", "reducing", 700_000_000, 1_204_331), state("timers", "timers", 112_000_000, None)]},
-            {"operator": "h5", "uid": "per-customer", "name": shown_data.HOSTILE if "hacked" in str(request.url) else "per customer", "parallelism": 8, "bytes": 96_000_000, "states": [state("seen", "map", 96_000_000, 90_113)]},
-        ])  # fmt: skip
+        return _json(
+            [
+                {
+                    "operator": "h4",
+                    "uid": "totals",
+                    "name": "totals",
+                    "parallelism": 8,
+                    "bytes": 812_000_000,
+                    "states": [
+                        state("window-contents", "reducing", 700_000_000, 1_204_331),
+                        state("timers", "timers", 112_000_000, None),
+                    ],
+                },
+                {
+                    "operator": "h5",
+                    "uid": "per-customer",
+                    "name": shown_data.HOSTILE if "hacked" in str(request.url) else "per customer",
+                    "parallelism": 8,
+                    "bytes": 96_000_000,
+                    "states": [state("seen", "map", 96_000_000, 90_113)],
+                },
+            ]
+        )
 
     async def _entries(self, request: Request) -> Response:
         key = request.query_params.get("key", "")
-        rows = [{"key": f"'customer-{4700 + i}'", "namespace": "[2026-05-17 10:00, 11:00)", "value": f"Total(orders={i * 17}, sum={i * 12.5})"} for i in range(60)]
+        rows = [
+            {
+                "key": f"'customer-{4700 + i}'",
+                "namespace": "[2026-05-17 10:00, 11:00)",
+                "value": f"Total(orders={i * 17}, sum={i * 12.5})",
+            }
+            for i in range(60)
+        ]
         rows.append({"key": shown_data.HOSTILE, "namespace": shown_data.HOSTILE, "value": shown_data.HOSTILE})
         return _json({"entries": [row for row in rows if key in row["key"]], "next": None})
 
     async def _difference(self, request: Request) -> Response:
-        entries = [{"key": "'customer-4711'", "before": "Total(orders=11)", "after": "Total(orders=17)"}, {"key": "'customer-9'", "before": None, "after": "Total(orders=1)"}, {"key": shown_data.HOSTILE, "before": shown_data.HOSTILE, "after": None}]  # fmt: skip
+        entries = [
+            {"key": "'customer-4711'", "before": "Total(orders=11)", "after": "Total(orders=17)"},
+            {"key": "'customer-9'", "before": None, "after": "Total(orders=1)"},
+            {"key": shown_data.HOSTILE, "before": shown_data.HOSTILE, "after": None},
+        ]
         return _json({"added": 1, "removed": 1, "changed": 1, "entries": entries})
 
     async def _log(self, request: Request) -> Response:
-        text = "".join(
-            f"2026-11-18 10:{i // 60:02}:{i % 60:02} {'WARN' if i % 40 == 7 else 'ERROR' if i == 90 else 'INFO'} tidegate.runtime round {9000 + i} accepted, 48,210 records\n"
-            for i in range(120)
-        ) + shown_data.HOSTILE + "\n"  # fmt: skip
+        text = (
+            "".join(
+                f"2026-11-18 10:{i // 60:02}:{i % 60:02} {'WARN' if i % 40 == 7 else 'ERROR' if i == 90 else 'INFO'} "
+                f"tidegate.runtime round {9000 + i} accepted, 48,210 records\n"
+                for i in range(120)
+            )
+            + shown_data.HOSTILE
+            + "\n"
+        )
         return _json({"from": 0, "to": len(text), "text": text})
 
     async def _lines(self, request: Request) -> Response:
-        return _events("lines", lambda: {"from": 0, "to": 1, "text": "2026-11-18 10:02:00 INFO tidegate.runtime round accepted\n"})
+        return _events(
+            "lines", lambda: {"from": 0, "to": 1, "text": "2026-11-18 10:02:00 INFO tidegate.runtime round accepted\n"}
+        )
 
     async def _metrics(self, request: Request) -> Response:
         wave = _now() // 100 % 100
-        return _json([
-            {"name": "orders.parsed", "operator": 1, "kind": "counter", "value": 10_000_000 + wave},
-            {"name": "orders.rejected", "operator": 1, "kind": "counter", "value": 312},
-            {"name": "cache.size", "operator": 3, "kind": "gauge", "value": 900 + wave},
-            {"name": shown_data.HOSTILE, "operator": 5, "kind": "distribution", "value": 4.5},
-        ])  # fmt: skip
+        return _json(
+            [
+                {"name": "orders.parsed", "operator": 1, "kind": "counter", "value": 10_000_000 + wave},
+                {"name": "orders.rejected", "operator": 1, "kind": "counter", "value": 312},
+                {"name": "cache.size", "operator": 3, "kind": "gauge", "value": 900 + wave},
+                {"name": shown_data.HOSTILE, "operator": 5, "kind": "distribution", "value": 4.5},
+            ]
+        )
 
     async def _programs(self, request: Request) -> Response:
-        return _json([{"id": "ab12cd34", "name": "orders.py", "size": 8_123, "uploaded_ms": _now() - 90_000, "entries": ["orders.py"]}])
+        return _json(
+            [
+                {
+                    "id": "ab12cd34",
+                    "name": "orders.py",
+                    "size": 8_123,
+                    "uploaded_ms": _now() - 90_000,
+                    "entries": ["orders.py"],
+                }
+            ]
+        )
 
 
 def _json(content: Any, status: int = 200) -> Response:

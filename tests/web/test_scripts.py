@@ -31,7 +31,18 @@ def test_all_scripts_together_have_at_most_70_kb_gzipped() -> None:
     assert sum(sizes.values()) <= LARGEST, sizes
 
 
-@pytest.mark.parametrize("forbidden", [r"innerHTML", r"outerHTML", r"insertAdjacentHTML", r"document\.write", r"\beval\(", r"new Function", r"https?://(?!www\.w3\.org)"])
+@pytest.mark.parametrize(
+    "forbidden",
+    [
+        r"innerHTML",
+        r"outerHTML",
+        r"insertAdjacentHTML",
+        r"document\.write",
+        r"\beval\(",
+        r"new Function",
+        r"https?://(?!www\.w3\.org)",
+    ],
+)
 def test_own_scripts_make_no_markup_from_texts_and_name_no_other_server(forbidden: str) -> None:
     own = [path for path in scripts() if path.parent != VENDOR]
     assert len(own) > 10

@@ -178,7 +178,7 @@ const SUBTASKS = [
   { head: "Out", cell: (s) => count(s.records_out), by: (s) => s.records_out, num: true },
   { head: "Took", cell: (s) => duration(s.seconds * 1000), by: (s) => s.seconds, num: true },
   { head: "Watermark", cell: (s) => watermark(s.watermark), by: (s) => s.watermark, num: true },
-  { head: "Lag", cell: (s) => count(s.lag), by: (s) => s.lag, num: true },
+  { head: "Lag", cell: (s) => (s.lag_unit === "bytes" ? bytes : count)(s.lag), by: (s) => s.lag, num: true },
   { head: "State", cell: (s) => bytes(s.state_bytes), by: (s) => s.state_bytes, num: true },
   { head: "Retries", cell: (s) => count(s.retries), by: (s) => s.retries, num: true },
   { head: "Host", cell: (s) => s.host ?? "–" },

@@ -31,10 +31,10 @@ export function JobPage() {
 
 const Stale = ({ card }) =>
   ["ended", "died"].includes(card.life)
-    ? html`<p class="silence calm">${card.life === "died" ? "The driver died without a word." : "The job has ended."} Shown is its history on storage, as of ${clock(card.as_of_ms)} (${span(now.value - card.as_of_ms)} ago).</p>`
+    ? html`<p class="silence calm" role="status">${card.life === "died" ? "The driver died without a word." : "The job has ended."} Shown is its history on storage, as of ${clock(card.as_of_ms)} (${span(now.value - card.as_of_ms)} ago).</p>`
     : html`<p class="silence" role="status">The driver does not answer. The figures are those of ${clock(card.as_of_ms)}, ${span(now.value - card.as_of_ms)} ago.</p>`;
 
-const Head = memo(({ card, totals }) => html`<div class="jobhead">
+const Head = memo(({ card, totals }) => html`<section class="jobhead" aria-label="The job">
     <div class="title"><strong>${card.name}</strong><${Pill} of=${stateOf(card)} /><span class="dim id">${card.job_id}</span></div>
     <${Facts} of=${[
       ["Guarantee", (card.guarantee ?? "–").split(" (")[0], card.guarantee],
@@ -45,7 +45,7 @@ const Head = memo(({ card, totals }) => html`<div class="jobhead">
       ["Rounds", count(totals.rounds)],
       ["Started", html`<${Ago} ms=${card.started_ms} />`],
     ]} />
-  </div>`);
+  </section>`);
 
 const WORD = { failing: "Failing", warning: "Warning", note: "Note" };
 
