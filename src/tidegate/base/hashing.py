@@ -126,3 +126,9 @@ def flink_job_id(job_id: str) -> str:
     lower = job_id.lower()
     is_one = len(lower) == 32 and all(c in "0123456789abcdef" for c in lower)
     return lower if is_one else stable_hash(f"job {job_id}")
+
+
+def vertex_id(name: str, chain: int) -> str:
+    """Return the id of a chain for Flink's clients: 32 hexadecimal digits. ``name``: the uid of the chain's first operator, else
+    the name of that operator."""
+    return stable_hash(f"vertex {name} {chain}")

@@ -67,7 +67,7 @@ def savepoint(
     if dispose is not None:
         from tidegate.checkpoint.disposal import dispose as delete
 
-        delete(dispose, _directories_in_use(), force=force)
+        delete(dispose, registry.directories_in_use(), force=force)
         return print_json({"disposed": dispose}) if json else say(f"disposed of {dispose}")
     done = carry_out(str(job), "savepoint", "savepoints", SavepointRequest(target=_absolute(directory)))
     _say(done, json, done.result or "")
@@ -113,13 +113,6 @@ def cancel(
     directory, job = _directory_and_job(names, savepoint)
     done = carry_out(job, "cancel", "cancel", CancelRequest(target=_absolute(directory), savepoint=savepoint))
     _say(done, json, (done.result or "") if savepoint else f"the job is {done.result}")
-
-
-def _directories_in_use() -> list[str]:
-    """Return the directories of jobs that run, or may be started again."""
-    jobs = registry.newest_runs(registry.records())
-    over = (JobStatus.FINISHED.name, JobStatus.CANCELED.name)
-    return [job.directory for job in jobs if job.checkpoint_interval_ms is not None and job.state not in over]
 
 
 def _directory_and_job(names: list[str], savepoint: bool) -> tuple[str | None, str]:

@@ -24,6 +24,7 @@ from tidegate.base.errors import (
     UnknownJobError,
     UnreachableError,
 )
+from tidegate.base.hashing import flink_job_id
 from tidegate.checkpoint.owner import is_here
 from tidegate.control import registry
 from tidegate.control.messages import Code, Operation, OperationStatus, Problem
@@ -47,10 +48,12 @@ _ERRORS: dict[Code, type[TidegateError]] = {
 
 
 def find(text: str) -> JobRecord:
-    """Return the job whose id is the text, or starts with it: the run that lives, else the newest run."""
+    """Return the job whose id is the text, or starts with it: the run that lives, else the newest run. The 32 digits that Flink's
+    clients show are an id too."""
     every = registry.records()
     newest = registry.newest_runs(every)
     exact = [record for record in newest if record.job_id == text]
+    exact = exact or [record for record in newest if flink_job_id(record.job_id) == text.lower()]
     found = exact or [record for record in newest if text and record.job_id.startswith(text)]
     if len(found) > 1:
         raise AmbiguousJobError(

@@ -16,10 +16,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import tidegate
-from tidegate.base.errors import TidegateError
+from tidegate.base.errors import RefusedError, TidegateError
 from tidegate.base.files import Files
+from tidegate.base.hashing import flink_job_id
+from tidegate.checkpoint.disposal import dispose as delete_snapshot
 from tidegate.checkpoint.history import list_checkpoints
-from tidegate.control.jobs import Checkpoints, ControlledJob, JobDetails, Jobs, JobSummary, problem_of
+from tidegate.control.flink.description import described
+from tidegate.control.flink.routes import flink_routes
+from tidegate.control.flink.triggers import Triggers
+from tidegate.control.jobs import Checkpoints, ControlledJob, JobDetails, Jobs, JobSummary, checked_target, problem_of
 from tidegate.control.messages import (
     CancelRequest,
     Code,
@@ -27,8 +32,10 @@ from tidegate.control.messages import (
     Problem,
     SavepointRequest,
     StopRequest,
+    body_of,
 )
 from tidegate.control.process_jobs import ProcessJobs
+from tidegate.control.registry import directories_in_use
 from tidegate.control.web.routes import page_routes
 from tidegate.runtime.prometheus import CONTENT_TYPE, prometheus_text
 from tidegate.runtime.view import JobView
@@ -58,14 +65,25 @@ class ProblemError(Exception):
 class Endpoint:
     """Handlers run in the server's event loop. What may wait for storage or for the job runs in a thread beside the loop."""
 
-    def __init__(self, jobs: Jobs) -> None:
-        self._jobs = jobs
+    def __init__(self, jobs: Jobs, triggers: Triggers | None = None) -> None:
+        self._jobs, self._triggers = jobs, triggers
 
     def application(self) -> Starlette:
         routes = [Route(p.path, functools.partial(p.handler, self), methods=[p.method]) for p in _PATHS]
         routes += page_routes(ProcessJobs(self._jobs))  # the page of all jobs asks here for what a driver alone knows
+        routes += flink_routes(ProcessJobs(self._jobs), dispose=self._dispose, triggers=self._triggers)
         handlers: Any = {ProblemError: _refused, HTTPException: _http_error, Exception: _broken}
         return Starlette(routes=routes, exception_handlers=handlers)
+
+    def _dispose(self, path: str) -> None:
+        """Delete a snapshot, if every job of the driver may name it."""
+        jobs = self._jobs.all()
+        if not jobs:
+            raise RefusedError("The driver runs no job that may name the snapshot", found=path)
+        for job in jobs:
+            settings = job.handle.settings
+            checked_target(path, settings.control_dirs, settings.savepoint_dir)
+        delete_snapshot(path, directories_in_use())
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 
@@ -124,7 +142,9 @@ class Endpoint:
             raise ProblemError(problem_of(error)) from error
 
     def _find(self, request: Request) -> ControlledJob:
-        job = self._jobs.get(request.path_params["job_id"])
+        id = request.path_params["job_id"]
+        same = (job for job in reversed(self._jobs.all()) if flink_job_id(job.handle.job_id) == id.lower())
+        job = self._jobs.get(id) or next(same, None)
         if job is None:
             raise ProblemError(Problem(Code.UNKNOWN, "The driver runs no job with this id."))
         return job
@@ -184,13 +204,13 @@ async def _refused(request: Request, error: ProblemError) -> Response:
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
     code = Code.UNKNOWN if error.status_code == 404 else Code.BAD_REQUEST
-    response = _json(Problem(code, error.detail), error.status_code)
+    response = _json(body_of(request.url.path, Problem(code, error.detail)), error.status_code)
     response.headers.update(error.headers or {})
     return response
 
 
 async def _broken(request: Request, error: Exception) -> Response:
-    return _json(problem_of(error), 500)
+    return _json(body_of(request.url.path, problem_of(error)), 500)
 
 
 # -- the table of paths ----------------------------------------------------------------------------------------------------
@@ -232,6 +252,7 @@ _PATHS = (
     ),
     _Path("GET", f"{_ONE}/metrics", Endpoint.metrics, "Its figures", _TEXT),
 )
+"""The paths of Flink's API are beside them: ``flink/routes.py``."""
 
 
 @functools.cache
@@ -253,20 +274,21 @@ def description() -> dict[str, Any]:
         names = [part[1:-1] for part in p.path.split("/") if part.startswith("{")]
         in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
         good = p.answer if isinstance(p.answer, dict) else {"description": "Done.", **content(p.answer)}
-        described = {
+        operation = {
             "summary": p.summary,
             **({"parameters": list(p.parameters)} if p.parameters else {}),
             **({"requestBody": content(p.body)} if p.body is not None else {}),
             "responses": {"202" if p.method == "POST" else "200": good, "default": problem},
         }
-        paths.setdefault(p.path, {"parameters": in_path} if in_path else {})[p.method.lower()] = described
+        paths.setdefault(p.path, {"parameters": in_path} if in_path else {})[p.method.lower()] = operation
+    flink_paths, flink_schemas = described()
     return {
         "openapi": "3.1.0",
         "info": {"title": "A driver of Tidegate", "version": tidegate.__version__},
         "security": [{"token": []}],
-        "paths": paths,
+        "paths": paths | flink_paths,
         "components": {
-            "schemas": components,
+            "schemas": components | flink_schemas,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 _SHORT_S = 0.2
 """A job that ends earlier cannot have received a command: no server is started for it."""
 _LOOK_S = 0.25
+_COLLECT_S, _COLLECT_LOOK_S = 5.0, 0.02
 _LAST_S = 10.0
 """A home that does not answer delays the end of a program by this time at most."""
 
@@ -82,8 +84,16 @@ class _Process:
             log.warning("job %s: it is not registered, so no commands find it", job.job_id, exc_info=True)
         finally:
             job.wait(threading.TIMEOUT_MAX)
+            self._let_collect(job)
             self._jobs.remove(controlled)
             self._writers.pop(threading.current_thread(), None)
+
+    def _let_collect(self, job: StartedJob) -> None:
+        """Keep the ended job for clients of Flink's API that still have to ask for the result of a stop or a savepoint. Such a
+        client asks every two seconds at most. Other clients read the result in the record."""
+        server, deadline = self._server, time.monotonic() + _COLLECT_S
+        while server is not None and server.triggers.awaits(job.job_id) and time.monotonic() < deadline:
+            time.sleep(_COLLECT_LOOK_S)
 
     def _follow(self, job: StartedJob, controlled: ControlledJob) -> None:
         record = _first_record(job)

@@ -39,7 +39,7 @@ from tidegate.runtime.commands import (
 )
 from tidegate.runtime.commits import CommitRetry
 from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.statistics import RoundStatistics
+from tidegate.runtime.statistics import MetricView, RoundStatistics
 from tidegate.runtime.view import AttemptView, CheckpointView, ExceptionView, JobView, OperatorView, SubtaskView, Totals
 
 _MOST_ENDED = 50
@@ -270,6 +270,8 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     configuration: Mapping[str, str] = {}
     environment: Mapping[str, str] = {}
     commit_retry: CommitRetry | None = None
+    metrics: tuple[MetricView, ...] = ()
+    """What functions measure."""
 
     @staticmethod
     def of(view: JobView, now_ms: int) -> JobDetails:
@@ -296,6 +298,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
             configuration=view.configuration,
             environment=view.environment,
             commit_retry=view.commit_retry,
+            metrics=tuple(view.metrics.values()),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,13 @@ class Code(Enum):
 class Problem(msgspec.Struct, frozen=True):
     code: Code
     message: str
+
+
+def body_of(path: str, problem: Problem) -> dict[str, Any]:
+    """Return the body of an answer that no handler has given: in the shape of Flink's API, of ours, or of both where the path does
+    not say which API the client means. Flink's Java client reads no body with more fields than it knows."""
+    errors = {"errors": [problem.message]}
+    return errors if path.startswith("/v1/") else {"code": problem.code, "message": problem.message, **errors}
 
 
 class OperationStatus(Enum):

@@ -216,6 +216,13 @@ def newest_runs(runs: Iterable[JobRecord]) -> list[JobRecord]:
     return list(by_job.values())
 
 
+def directories_in_use() -> list[str]:
+    """Return the directories on checkpoint storage of jobs that run, or may be started again."""
+    over = (JobStatus.FINISHED.name, JobStatus.CANCELED.name)
+    jobs = newest_runs(records())
+    return [job.directory for job in jobs if job.checkpoint_interval_ms is not None and job.state not in over]
+
+
 def is_crowded() -> bool:
     """Return whether to ``prune``. This is not done with every job, because it reads all records."""
     return sum(1 for _ in (home() / _JOBS).iterdir()) > MOST_ENDED * 5 // 4

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tidegate.base.errors import ConfigurationError
 from tidegate.base.hashing import new_token
 from tidegate.common.options import METRICS_PORT, METRICS_TOKEN_FILE
+from tidegate.control.flink.triggers import Triggers
 from tidegate.control.jobs import Jobs
 from tidegate.control.registry import SOCKETS, TOKENS, folder, remove_place, remove_socket, write_private
 from tidegate.runtime.view import JobView
@@ -86,6 +87,7 @@ class Server:
 
     def __init__(self, jobs: Jobs) -> None:
         self.driver, token = f"{os.getpid()}-{new_token()}", secrets.token_urlsafe(32)
+        self.triggers = Triggers()
         self._process = os.getpid()
         listening = [socket.create_server(("127.0.0.1", 0))]
         self.port: int = listening[0].getsockname()[1]
@@ -101,7 +103,8 @@ class Server:
             from tidegate.control.serving import Guard
 
             host = rf"(127\.0\.0\.1|localhost):{self.port}"
-            return Guard(Endpoint(jobs).application(), host=host, origin=f"http://{host}", token=token)
+            endpoint = Endpoint(jobs, self.triggers).application()
+            return Guard(endpoint, host=host, origin=f"http://{host}", token=token, scrapers=lambda: _scrapers(jobs))
 
         Served("tidegate-control", listening, app, "no commands can be taken for the jobs of this process any more")
 
@@ -166,6 +169,17 @@ def _token(file: str) -> str:
             cure=f"write a token into the file: openssl rand -hex 32 > {file}",
         )
     return token
+
+
+def _scrapers(jobs: Jobs) -> list[str]:
+    """Return the tokens that jobs of this process have for Prometheus. They are read anew: a file may be replaced."""
+    tokens = []
+    for file in {job.handle.settings.metrics_token_file for job in jobs.all()} - {None}:
+        try:
+            tokens.append(_token(str(file)))
+        except ConfigurationError as error:
+            log.debug("%s", error)
+    return tokens
 
 
 def _listen_locally(driver: str) -> socket.socket | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,6 +55,21 @@ def prometheus_text(view: JobView) -> str:
             return iter(families.values())
 
     return generate_latest(Families()).decode()
+
+
+def merged_text(texts: Iterable[str]) -> str:
+    """Write the figures of several jobs as one text. Each family has its help and type once, as the format requires."""
+    families: dict[str, list[str]] = {}
+    for text in texts:
+        inside: list[str] = []
+        is_new = False
+        for line in text.splitlines():
+            if line.startswith("# HELP "):
+                inside = families.setdefault(line.split(" ")[2], [line])
+                is_new = len(inside) == 1
+            elif is_new or not line.startswith("#"):
+                inside.append(line)
+    return "".join(f"{line}\n" for lines in families.values() for line in lines)
 
 
 def samples(view: JobView) -> Iterator[Sample]:

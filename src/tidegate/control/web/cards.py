@@ -8,7 +8,6 @@ import msgspec
 
 from tidegate.base.hashing import flink_job_id
 from tidegate.checkpoint.metadata import CHECKPOINT
-from tidegate.control.jobs import JobDetails
 from tidegate.control.registry import DriverLife
 from tidegate.control.shown import JobCard, JobPage, Severity, ShownJob
 from tidegate.control.web.findings import findings
@@ -25,7 +24,7 @@ def job_page(job: ShownJob) -> JobPage:
     answers = life is DriverLife.ENDED or (life is DriverLife.LIVE and now_ms - as_of_ms < FRESH_MS)
     found = findings(details, now_ms, life=life, answers=answers, as_of_ms=as_of_ms)
     done = [c for c in details.checkpoints if 7 in c.passed_ms and c.kind == CHECKPOINT]
-    lags = [subtask.lag for subtask in details.subtasks if subtask.lag is not None]
+    lags = [subtask.lag for subtask in details.subtasks if subtask.lag is not None and subtask.lag_unit == "records"]
     card = JobCard(
         job_id=job.job_id,
         flink_id=flink_job_id(job.job_id),
@@ -64,7 +63,3 @@ def without_time(page: JobPage) -> JobPage:
 
 def card_without_time(card: JobCard) -> JobCard:
     return msgspec.structs.replace(card, as_of_ms=0)
-
-
-def is_running(details: JobDetails) -> bool:
-    return details.ended_ms is None

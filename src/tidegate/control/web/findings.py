@@ -6,6 +6,7 @@ reason, and a finding that is explained by another one is left out.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -403,7 +404,7 @@ def _lag(details: JobDetails) -> Iterator[Finding]:
         if head.inputs or not lags:
             continue
         behind = [f.behind for f in _history(details, head) if f.behind is not None][-LAG_CHECKPOINTS:]
-        grows = len(behind) == LAG_CHECKPOINTS and all(a < b for a, b in zip(behind, behind[1:], strict=False))
+        grows = len(behind) == LAG_CHECKPOINTS and all(a < b for a, b in itertools.pairwise(behind))
         if not grows or behind[-1] < LAG_GROWTH * behind[0]:
             continue
         most = max(subtasks, key=lambda subtask: subtask.lag or 0)
@@ -537,7 +538,8 @@ def _checkpoints(details: JobDetails, now_ms: int, *, is_explained: bool) -> Ite
         yield Finding(
             kind="slow-checkpoints",
             severity=Severity.WARNING,
-            sentence=f"Checkpoints take {_ms(median(e.duration_ms for e in slow))}, with an interval of {duration(interval)}: {cause}.",
+            sentence=f"Checkpoints take {_ms(median(e.duration_ms for e in slow))}, with an interval of "
+            f"{duration(interval)}: {cause}.",
             page=Page.CHECKPOINTS,
             checkpoint_id=latest.checkpoint_id,
         )
@@ -546,7 +548,7 @@ def _checkpoints(details: JobDetails, now_ms: int, *, is_explained: bool) -> Ite
 def _growing(details: JobDetails) -> Iterator[Finding]:
     for operator in details.operators:
         sizes = [figures.size for figures in _history(details, operator)][-GROWING_CHECKPOINTS:]
-        if len(sizes) < GROWING_CHECKPOINTS or not all(a < b for a, b in zip(sizes, sizes[1:], strict=False)):
+        if len(sizes) < GROWING_CHECKPOINTS or not all(a < b for a, b in itertools.pairwise(sizes)):
             continue
         if sizes[-1] < GROWING_TIMES * sizes[0] or sizes[-1] - sizes[0] < GROWING_BYTES:
             continue
@@ -555,8 +557,8 @@ def _growing(details: JobDetails) -> Iterator[Finding]:
         yield Finding(
             kind="growing-state",
             severity=Severity.NOTE,
-            sentence=f"The state of '{operator.label}' grows with every checkpoint: from {_size(sizes[0])} to {_size(sizes[-1])} in the "
-            f"last {GROWING_CHECKPOINTS}{named}. Set a time to live if its keys do not come back.",
+            sentence=f"The state of '{operator.label}' grows with every checkpoint: from {_size(sizes[0])} to "
+            f"{_size(sizes[-1])} in the last {GROWING_CHECKPOINTS}{named}. Set a time to live if its keys do not come back.",
             page=Page.GRAPH,
             operator=operator.id,
         )

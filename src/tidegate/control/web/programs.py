@@ -14,6 +14,7 @@ import msgspec
 
 from tidegate.base.errors import ConfigurationError, UnknownJobError
 from tidegate.base.hashing import new_token
+from tidegate.control.flink import programs as flink
 from tidegate.control.registry import folder, write_private
 
 FOLDER = "programs"
@@ -26,25 +27,15 @@ _ABOUT = "about.json"
 _FILES = "files"
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """``entries``: the Python files that can be started, the likeliest first."""
+class Program(flink.Program, frozen=True, kw_only=True):
+    """``entries``: the Python files that can be started, the likeliest first. ``size``: bytes of what was uploaded."""
 
-    id: str
-    name: str
     size: int
-    uploaded_ms: int
-    entries: tuple[str, ...]
 
 
-class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunRequest(flink.RunRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to run a program. ``entry``: a function of the file; of a ``.zip`` a file, or ``file.py:function``. ``savepoint``: the
     snapshot to start from."""
-
-    entry: str | None = None
-    parallelism: int | None = None
-    arguments: tuple[str, ...] = ()
-    savepoint: str | None = None
-    configuration: dict[str, str] = {}
 
 
 class Programs:

@@ -7,19 +7,27 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 import msgspec
 
 from tidegate.base.errors import CommandFailedError, ConfigurationError, RefusedError, TidegateError
-from tidegate.common.options import PARALLELISM, PYTHON_FILES, RECOVERY_CLAIM, RECOVERY_PATH
+from tidegate.common.options import (
+    JOB_ID,
+    PARALLELISM,
+    PYTHON_FILES,
+    RECOVERY_CLAIM,
+    RECOVERY_IGNORE_UNCLAIMED,
+    RECOVERY_PATH,
+)
+from tidegate.control.flink import programs as flink
 from tidegate.control.jobs import Operations
 from tidegate.control.launch import Start, start_of
 from tidegate.control.messages import Operation, OperationStatus, StopRequest
 from tidegate.control.registry import LOGS, JobRecord, home
 from tidegate.control.shown import ShownJob
-from tidegate.control.web.programs import Program, Programs, RunRequest
+from tidegate.control.web.programs import LARGEST_PROGRAM, Program, Programs
 
 _LONGEST_START_S = 300.0
 _LOOK_S = 20.0
@@ -86,8 +94,16 @@ class Restarts:
 
         return self._begin("rescale", rest, job.job_id)
 
-    def start(self, program: Program, asked: RunRequest) -> Operation:
+    def start(self, program: Program, asked: flink.RunRequest) -> Operation:
         """Run an uploaded program in the background. The result of the operation is the id of its job."""
+        options, place = self._options(program, asked)
+        return self._begin("run", lambda: self._run(options, place), "")
+
+    def start_now(self, program: Program, asked: flink.RunRequest) -> str:
+        """Run an uploaded program in the background, and return the id of its job when it runs."""
+        return self._run(*self._options(program, asked))
+
+    def _options(self, program: Program, asked: flink.RunRequest) -> tuple[list[str], str]:
         file, function, place = self._programs.file(program, asked.entry)
         if asked.parallelism is not None and asked.parallelism < 1:
             raise ConfigurationError("The parallelism is a number of at least 1", found=str(asked.parallelism))
@@ -96,12 +112,15 @@ class Restarts:
             keys.setdefault(PYTHON_FILES.key, str(place))
         keys |= {PARALLELISM.key: str(asked.parallelism)} if asked.parallelism is not None else {}
         keys |= {RECOVERY_PATH.key: asked.savepoint} if asked.savepoint else {}
+        keys |= {RECOVERY_IGNORE_UNCLAIMED.key: "true"} if asked.allow_non_restored_state else {}
+        keys |= {RECOVERY_CLAIM.key: asked.claim_mode} if asked.claim_mode else {}
+        keys |= {JOB_ID.key: asked.job_id} if asked.job_id else {}
         for key, value in keys.items():
             if not key.strip() or "=" in key or any(ord(c) < 32 for c in key + value):
                 raise ConfigurationError("A key of the configuration is invalid", found=repr(f"{key}={value}")[:200])
         options = [f"-D{key}={value}" for key, value in keys.items()]
         options += [] if function is None else ["-c", function]
-        return self._begin("run", lambda: self._run([*options, "--", str(file), *asked.arguments], str(place)), "")
+        return [*options, "--", str(file), *asked.arguments], str(place)
 
     def _begin(self, kind: str, act: Callable[[], str], job_id: str) -> Operation:
         answer: Future[str] = Future()
@@ -116,6 +135,27 @@ class Restarts:
         self._jobs[begun.id] = job_id
         threading.Thread(target=carry_out, name=f"tidegate-{kind}", daemon=True).start()
         return begun
+
+
+class FlinkPrograms:
+    """The uploaded programs as Flink's API shows and runs them (``flink.Programs``)."""
+
+    largest_bytes = LARGEST_PROGRAM
+
+    def __init__(self, programs: Programs, restarts: Restarts) -> None:
+        self._programs, self._restarts = programs, restarts
+
+    def list(self) -> Sequence[flink.Program]:
+        return self._programs.all()
+
+    def add(self, name: str, content: bytes) -> Program:
+        return self._programs.add(name, content)
+
+    def remove(self, id: str) -> None:
+        self._programs.delete(id)
+
+    def run(self, id: str, request: flink.RunRequest) -> str:
+        return self._restarts.start_now(self._programs.get(id), request)
 
 
 def _ended(job: ShownJob, operation: Operation) -> str:

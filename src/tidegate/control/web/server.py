@@ -73,12 +73,20 @@ class PageServer:
         def app() -> App:
             from starlette.applications import Starlette
 
+            from tidegate.control.flink.routes import flink_routes
             from tidegate.control.web.login import Gate
+            from tidegate.control.web.restarts import FlinkPrograms
             from tidegate.control.web.routes import handlers, page_routes
+            from tidegate.control.web.snapshots import dispose_of
 
             routes = [
                 *login_routes(logins, cookie=cookie, secure=tls is not None),
                 *page_routes(jobs, server=server, programs=programs, restarts=restarts),
+                *flink_routes(
+                    jobs,
+                    programs=None if programs is None or restarts is None else FlinkPrograms(programs, restarts),
+                    dispose=lambda path: dispose_of(jobs, path),
+                ),
             ]
             pages = Starlette(routes=routes, exception_handlers=handlers())
             return Gate(pages, logins, hosts=known, any_address=wildcard, cookie=cookie)

@@ -7,7 +7,7 @@ pickle runs code of its writer: a path that anybody could have written to stays 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -18,10 +18,11 @@ from tidegate.base.files import Files
 from tidegate.checkpoint.disposal import dispose
 from tidegate.checkpoint.history import CheckpointStatus, list_checkpoints
 from tidegate.checkpoint.metadata import SAVEPOINT
-from tidegate.common.job_status import JobStatus
-from tidegate.control.jobs import JobDetails, checked_target, lies_below
+from tidegate.control.jobs import checked_target, lies_below
 from tidegate.control.messages import OperationStatus
+from tidegate.control.registry import directories_in_use
 from tidegate.control.shown import ShownJob, ShownJobs
+from tidegate.runtime.view import Outcome
 from tidegate.snapshots.difference import difference
 from tidegate.snapshots.entries import StateRow, TimerRow
 from tidegate.snapshots.reader import KEYED, TIMERS, OperatorInfo, SnapshotReader, as_text, keyed_parts
@@ -105,6 +106,16 @@ def snapshots_of(job: ShownJob) -> list[Snapshot]:
                     size=each.size,
                     kept=True,
                 )
+    for view in details.checkpoints:
+        if view.address is not None and view.status is Outcome.COMPLETED:
+            found[view.address] = Snapshot(
+                path=view.address,
+                kind=SAVEPOINT,
+                checkpoint_id=view.checkpoint_id,
+                at_ms=view.passed_ms.get(7, 0),
+                size=view.size,
+                kept=True,
+            )
     for done in job.operations():
         if done.status is OperationStatus.SUCCEEDED and "/savepoint-" in (done.result or ""):
             path = str(done.result)
@@ -138,6 +149,9 @@ def _places(job: ShownJob) -> Iterator[str]:
     for done in job.operations():
         if done.status is OperationStatus.SUCCEEDED and "/savepoint-" in (done.result or ""):
             yield str(done.result)
+    for view in details.checkpoints:
+        if view.address is not None:
+            yield view.address
     for attempt in details.attempts:
         if attempt.checkpoint:
             yield attempt.checkpoint
@@ -258,13 +272,7 @@ def _changed(head: str, old: Any, new: Any) -> Changed:
 def dispose_of(jobs: ShownJobs, path: str) -> None:
     """Delete a snapshot for good. Raise TidegateError if a job may need it."""
     opened(jobs, path)
-    dispose(path, directories_in_use(job.details()[0] for job in jobs.all()))
-
-
-def directories_in_use(every: Iterable[JobDetails]) -> list[str]:
-    """Return the directories of jobs that run, or may be started again."""
-    over = (JobStatus.FINISHED.name, JobStatus.CANCELED.name)
-    return [d.directory for d in every if d.checkpoint_interval_ms is not None and d.state not in over]
+    dispose(path, directories_in_use())
 
 
 def cursor(text: str | None) -> int:
