@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import ProgramError
+from tidegate.base.generics import TypeVar
 from tidegate.base.user_code import calling_line
 from tidegate.common.time import Duration, Time, millis_of
 from tidegate.common.typeinfo import TypeInformation
@@ -18,6 +19,9 @@ from tidegate.operators.contracts.specs import AsyncSpec
 
 __all__ = ["AsyncDataStream"]
 
+T = TypeVar("T", default=Any)
+R = TypeVar("R", default=Any)
+
 
 class AsyncDataStream:
     """Adds an ``AsyncFunction`` to a stream. At most ``capacity`` calls of a subtask run at once. Each may take ``timeout``,
@@ -28,12 +32,12 @@ class AsyncDataStream:
 
     @staticmethod
     def unordered_wait(
-        data_stream: DataStream,
-        async_function: AsyncFunction,
+        data_stream: DataStream[T],
+        async_function: AsyncFunction[T, R],
         timeout: Time | Duration,
         capacity: int = 100,
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[R]:
         """Emit results as they arrive, between two watermarks. ``capacity``: most concurrent calls of a subtask."""
         return AsyncDataStream.unordered_wait_with_retry(
             data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
@@ -41,13 +45,13 @@ class AsyncDataStream:
 
     @staticmethod
     def unordered_wait_with_retry(
-        data_stream: DataStream,
-        async_function: AsyncFunction,
+        data_stream: DataStream[T],
+        async_function: AsyncFunction[T, R],
         timeout: Time | Duration,
         async_retry_strategy: AsyncRetryStrategy,
         capacity: int = 100,
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[R]:
         """Retry calls by the strategy. The timeout of the record includes its retries."""
         method = "unordered_wait"
         return _waiting(
@@ -56,12 +60,12 @@ class AsyncDataStream:
 
     @staticmethod
     def ordered_wait(
-        data_stream: DataStream,
-        async_function: AsyncFunction,
+        data_stream: DataStream[T],
+        async_function: AsyncFunction[T, R],
         timeout: Time | Duration,
         capacity: int = 100,
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[R]:
         """Emit results in the order of their records. ``capacity``: most concurrent calls of a subtask."""
         return AsyncDataStream.ordered_wait_with_retry(
             data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
@@ -69,13 +73,13 @@ class AsyncDataStream:
 
     @staticmethod
     def ordered_wait_with_retry(
-        data_stream: DataStream,
-        async_function: AsyncFunction,
+        data_stream: DataStream[T],
+        async_function: AsyncFunction[T, R],
         timeout: Time | Duration,
         async_retry_strategy: AsyncRetryStrategy,
         capacity: int = 100,
         output_type: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[R]:
         """Retry calls by the strategy. The timeout of the record includes its retries."""
         method = "ordered_wait"
         return _waiting(
@@ -93,7 +97,7 @@ def _waiting(
     output_type: TypeInformation | None,
     *,
     ordered: bool,
-) -> DataStream:
+) -> DataStream[R]:
     if not isinstance(stream, DataStream):
         raise wrong(method, "a DataStream", stream, "pass the stream first, then the function")
     _check_function(method, function)

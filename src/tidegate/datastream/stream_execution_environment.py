@@ -6,10 +6,11 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, overload
 
 from tidegate.base.arguments import expect_int, expect_text, wrong
 from tidegate.base.errors import ProgramError
+from tidegate.base.generics import TypeVar
 from tidegate.base.pickling import pickled
 from tidegate.base.user_code import calling_line
 from tidegate.common import global_configuration
@@ -29,7 +30,8 @@ from tidegate.common.options import (
     SAVEPOINT_DIR,
 )
 from tidegate.common.restart_strategy import RestartStrategyConfiguration
-from tidegate.common.typeinfo import TypeInformation, Types
+from tidegate.common.typeinfo import BasicTypeInfo, TupleTypeInfo, TypeInformation, Types
+from tidegate.common.types import Row
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.formats.avro_schemas import AvroInputFormat
 from tidegate.connectors.frames.sources import DataFrameSource, StreamReaderSource
@@ -54,6 +56,8 @@ from tidegate.operators.contracts.specs import SourceSpec
 __all__ = ["StreamExecutionEnvironment"]
 
 DEFAULT_CHECKPOINT_INTERVAL = 500
+T = TypeVar("T", default=Any)
+V = TypeVar("V", default=Any)
 
 
 class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
@@ -243,7 +247,15 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
 
     # -- sources
 
-    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
+    @overload
+    def from_collection(
+        self, collection: Iterable[T], type_info: BasicTypeInfo | TupleTypeInfo | None = None
+    ) -> DataStream[T]: ...
+
+    @overload
+    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation[V]) -> DataStream[V]: ...
+
+    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream[Any]:
         """Emit the values in order, from one subtask, as values of the type: tuples and dicts become rows, integers wrap around.
 
         Any iterable is read completely, at once; values of a numpy array become Python's. Texts, dicts, sets and DataFrames are
@@ -257,11 +269,11 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
 
     def from_source(
         self,
-        source: Source,
+        source: Source[T],
         watermark_strategy: WatermarkStrategy,
         source_name: str,
         type_info: TypeInformation | None = None,
-    ) -> DataStream:
+    ) -> DataStream[T]:
         """Read a source, with timestamps and watermarks by the strategy for each of its splits.
 
         Records become values of ``type_info`` before the strategy sees them: rows get its names, numbers its class. A record that
@@ -286,7 +298,7 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
 
     def socket_text_stream(
         self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0, *, write_ahead: bool = False
-    ) -> DataStream:
+    ) -> DataStream[str]:
         """Read lines from a socket, in one subtask, until the sender closes it and ``max_retry`` further connections (-1: for
         ever). Lines are not sent again: a failure loses lines after the latest checkpoint, so the job is at-most-once.
         ``write_ahead``: lines are logged on checkpoint storage before they are processed, and can be read again there.
@@ -294,14 +306,14 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         source = SocketSource(hostname, port, delimiter, max_retry, write_ahead=write_ahead)
         return self._source("Socket Stream", SourceSpec(source), Types.STRING()).force_non_parallel()
 
-    def from_dataframe(self, frame: Any, type_info: TypeInformation | None = None) -> DataStream:
+    def from_dataframe(self, frame: Any, type_info: TypeInformation | None = None) -> DataStream[Row]:
         """Read the rows of a Spark DataFrame as ``Row`` records: a bounded source. Spark computes it once, at the first start of
         the job, and its rows are stored with the checkpoints: after a failure the job reads the same rows again."""
         expect_type("from_dataframe", type_info)
         spec = SourceSpec(DataFrameSource(frame), declared=_to_convert(type_info))
         return self._source("DataFrame", spec, type_info)
 
-    def from_data_source(self, data_source: Any, type_info: TypeInformation | None = None) -> DataStream:
+    def from_data_source(self, data_source: Any, type_info: TypeInformation | None = None) -> DataStream[Row]:
         """Read a Python ``DataSource`` (``pyspark.sql.datasource``) with a stream reader, as ``Row`` records. Checkpoints contain
         its offsets."""
         expect_type("from_data_source", type_info)

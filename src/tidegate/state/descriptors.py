@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.base.arguments import expect_text, wrong
 from tidegate.base.errors import StateAccessError
+from tidegate.base.generics import Generic, TypeVar
 from tidegate.base.pickling import stored_allowed
 from tidegate.state.codecs import PICKLE, TypeInfo, codec_for
 from tidegate.state.refs import StateSchema
 from tidegate.state.ttl import StateTtlConfig
+
+if TYPE_CHECKING:
+    from tidegate.common.typeinfo import TypeInformation
+
+T = TypeVar("T", default=Any)
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+IN = TypeVar("IN", default=Any)
+OUT = TypeVar("OUT", default=Any)
 
 
 class StateDescriptor:
@@ -49,40 +59,42 @@ class StateDescriptor:
         return f"{type(self).__name__}({self.name!r})"
 
 
-class ValueStateDescriptor(StateDescriptor):
+class ValueStateDescriptor(StateDescriptor, Generic[T]):
     """Describes a state with one value for each key."""
 
     kind = "value"
 
-    def __init__(self, name: str, value_type_info: TypeInfo | None) -> None:
+    def __init__(self, name: str, value_type_info: TypeInformation[T] | None) -> None:
         super().__init__(name, value_type_info)
 
 
-class ListStateDescriptor(StateDescriptor):
+class ListStateDescriptor(StateDescriptor, Generic[T]):
     """Describes a list for each key. ``type_info`` is the type of an element."""
 
     kind = "list"
 
-    def __init__(self, name: str, elem_type_info: TypeInfo | None) -> None:
+    def __init__(self, name: str, elem_type_info: TypeInformation[T] | None) -> None:
         super().__init__(name, elem_type_info)
 
 
-class MapStateDescriptor(StateDescriptor):
+class MapStateDescriptor(StateDescriptor, Generic[K, V]):
     """Describes a map for each key. ``type_info`` is the type of a value, ``key_type_info`` of a map key."""
 
     kind = "map"
 
-    def __init__(self, name: str, key_type_info: TypeInfo | None, value_type_info: TypeInfo | None) -> None:
+    def __init__(
+        self, name: str, key_type_info: TypeInformation[K] | None, value_type_info: TypeInformation[V] | None
+    ) -> None:
         super().__init__(name, value_type_info)
         self.key_type_info = _expect_type(type(self).__name__, key_type_info)
 
 
-class ReducingStateDescriptor(StateDescriptor):
+class ReducingStateDescriptor(StateDescriptor, Generic[T]):
     """``reduce_function``: a callable of two values, or an object with ``reduce``."""
 
     kind = "reducing"
 
-    def __init__(self, name: str, reduce_function: Any, type_info: TypeInfo | None) -> None:
+    def __init__(self, name: str, reduce_function: Any, type_info: TypeInformation[T] | None) -> None:
         super().__init__(name, type_info)
         self._reduce_function = reduce_function
         self.reduce: Callable[[Any, Any], Any] = getattr(reduce_function, "reduce", reduce_function)
@@ -95,7 +107,7 @@ class ReducingStateDescriptor(StateDescriptor):
         return self._reduce_function
 
 
-class AggregatingStateDescriptor(StateDescriptor):
+class AggregatingStateDescriptor(StateDescriptor, Generic[IN, OUT]):
     """``agg_function``: an object with ``create_accumulator``, ``add``, ``get_result`` and ``merge``."""
 
     kind = "aggregating"
@@ -149,13 +161,6 @@ def expect_descriptor(value: Any, operator: str) -> StateDescriptor:
         found=f"{type(value).__name__}",
         cure='use ValueStateDescriptor("name", Types.LONG()) or another state descriptor',
     )
-
-
-T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
 
 
 class State(ABC):
