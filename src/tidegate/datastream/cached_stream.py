@@ -17,7 +17,6 @@ from tidegate.datastream.stream import DataStream
 from tidegate.graph.transformation import Input, Transformation
 from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 
-
 T = TypeVar("T", covariant=True, default=Any)
 
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from tidegate.base.generics import Generic, TypeVar
 from tidegate.base.errors import JobCancelledError, JobSuspendedError
+from tidegate.base.generics import Generic, TypeVar
 from tidegate.common.job_client import RunningJob
 
 __all__ = ["CloseableIterator"]

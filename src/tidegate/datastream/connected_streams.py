@@ -34,7 +34,6 @@ from tidegate.graph.transformation import Input, OperatorSpec
 from tidegate.operators.contracts.specs import BroadcastProcessSpec, CoFlatMapSpec, CoMapSpec, CoProcessSpec
 from tidegate.state.keys import key_identity
 
-
 T1 = TypeVar("T1", covariant=True, default=Any)
 T2 = TypeVar("T2", covariant=True, default=Any)
 K = TypeVar("K", default=Any)

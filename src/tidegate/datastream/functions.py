@@ -99,8 +99,8 @@ Selected = Variable("Selected", covariant=True, default=Any)
 Record = Variable("Record", default=Any)
 K = Variable("K", default=Any)
 V = Variable("V", default=Any)
-I = Variable("I", default=Any)
-O = Variable("O", default=Any)
+Given = Variable("Given", default=Any)
+Gotten = Variable("Gotten", default=Any)
 if TYPE_CHECKING:
     Emitted: TypeAlias = Iterable[Out | tuple[OutputTag[Any], Any]] | None
     """What process functions return: records, and ``tag, value`` for side outputs."""
@@ -129,7 +129,9 @@ class KeyedStateStore(ABC):
         """Return the reducing state of this name, of the current key."""
 
     @abstractmethod
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor[I, O]) -> AggregatingState[I, O]:
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor[Given, Gotten]
+    ) -> AggregatingState[Given, Gotten]:
         """Return the aggregating state of this name, of the current key."""
 
 

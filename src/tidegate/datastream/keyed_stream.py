@@ -32,8 +32,8 @@ from tidegate.operators.windows.assigner import WindowAssigner
 from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 
 if TYPE_CHECKING:
-    from tidegate.operators.windows.window import CountWindow
     from tidegate.datastream.joined_streams import IntervalJoin
+    from tidegate.operators.windows.window import CountWindow
 
 
 T = TypeVar("T", covariant=True, default=Any)
