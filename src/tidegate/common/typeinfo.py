@@ -10,7 +10,7 @@ import datetime
 import decimal
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import msgspec
 
@@ -42,6 +42,9 @@ __all__ = [
     "Types",
 ]
 
+
+if TYPE_CHECKING:
+    from tidegate.common.types import Row  # noqa: F401 - a forward reference
 
 Value = TypeVar("Value", covariant=True, default=Any)
 E = TypeVar("E", default=Any)
