@@ -7,6 +7,8 @@ only where the program declares their fields, and everything else is pickled. Co
 
 from __future__ import annotations
 
+import functools
+import operator
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, TypeGuard
@@ -19,6 +21,7 @@ from tidegate.common.conversion import BatchConverter, Boundary, boundary
 from tidegate.common.typeinfo import INTEGER_BITS, BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo, TypeInformation
 from tidegate.operators.contracts.batch import FLOAT, INT, TEXT, Batch, Column, ColumnBatch, Keys, Schema, text_column
 from tidegate.operators.flow.rows import Payload
+from tidegate.operators.loop.ownership import is_named_tuple, plain_slots
 from tidegate.state.keys import SIMPLE_TYPES, EncodedKey, encode_keys, forms_of
 
 _PICKLE = 0x80
@@ -53,6 +56,8 @@ class Packer:
                 return _pack(values)
             except (TypeError, ValueError, OverflowError):
                 pass  # not as declared, or beyond msgpack: ints over 64 bits, lone surrogates
+        elif self._convert is None and (packed := pack_objects(values)) is not None:
+            return packed
         return pickle.dumps(values if self._convert is None else self._converted(values, self._convert), 5)
 
     def _converted(self, values: list[Any], convert: BatchConverter) -> list[Any]:
@@ -106,6 +111,8 @@ class Packer:
         if data[0] == _PICKLE:
             values: list[Any] = pickle.loads(data)
             return values
+        if data[0] == OBJECTS:
+            return unpack_objects(data)
         if self._typed is None or self._declared is None:
             return _unpack(data)
         try:
@@ -120,6 +127,8 @@ def length_of(data: bytes) -> int:
     first = data[0]
     if first == _ENCODED_KEYS[0]:
         return length_of(data[1:7])
+    if first == OBJECTS:
+        return int.from_bytes(data[2:6], "little")
     if first == COLUMNS:
         position = 3 + max(data[2], 1)
         return int.from_bytes(data[position : position + 4], "little")
@@ -255,3 +264,80 @@ def pack_field(index: int) -> bytes:
 def packed_field(data: bytes) -> int | None:
     """Return the field, if ``data`` is a result of ``pack_field``."""
     return data[3] if data[0] == COLUMNS and data[2] == _FIELD else None
+
+
+# -- objects of one class, whose fields are numbers and texts
+
+OBJECTS = 0xC5
+"""The first byte of packed objects. No pickle begins with it, and no array of msgpack."""
+_OBJECTS_VERSION = 1
+_MADE = "def made(rows):\n    out = []\n    for {fields}, in rows:\n        o = new(kind); {sets}; out.append(o)\n    return out"
+
+
+class _ObjectClass:
+    """How the objects of a class become rows of their fields, and back. ``name``: the pickled class."""
+
+    def __init__(
+        self, kind: type, rows: Callable[[list[Any]], list[Any]], made: Callable[[list[Any]], list[Any]]
+    ) -> None:
+        self.rows, self.made = rows, made
+        self.name = pickle.dumps(kind, 5)
+
+    @staticmethod
+    @functools.lru_cache(1_000)
+    def of(kind: type) -> _ObjectClass | None:
+        """Return None for a class that pickle packs as fast, packs in its own way, or cannot find by its name."""
+        try:
+            if is_named_tuple(kind):
+                return _ObjectClass(kind, list, lambda rows: list(map(functools.partial(tuple.__new__, kind), rows)))
+            slots = plain_slots(kind)
+            return _ObjectClass(kind, _row_maker(slots), _object_maker(kind, slots)) if slots else None
+        except (pickle.PicklingError, AttributeError, TypeError):
+            return None
+
+
+def _row_maker(slots: list[str]) -> Callable[[list[Any]], list[Any]]:
+    fields = operator.attrgetter(*slots)
+    return lambda values: [(fields(value),) for value in values] if len(slots) == 1 else list(map(fields, values))
+
+
+def _object_maker(kind: type, slots: list[str]) -> Callable[[list[Any]], list[Any]]:
+    """Set the slots as pickle does: a frozen class refuses other ways."""
+    fields = [f"f{n}" for n in range(len(slots))]
+    sets = "; ".join(f"set_{field}(o, {field})" for field in fields)
+    scope: dict[str, Any] = {"new": object.__new__, "kind": kind}
+    scope |= {f"set_{field}": getattr(kind, slot).__set__ for field, slot in zip(fields, slots, strict=True)}
+    exec(_MADE.format(fields=", ".join(fields), sets=sets), scope)
+    made: Callable[[list[Any]], list[Any]] = scope["made"]
+    return made
+
+
+def pack_objects(values: list[Any]) -> bytes | None:
+    """Pack objects of one class, four times as fast as pickle: the mark, the version, the number of objects, the class, rows of
+    fields. Return None for others."""
+    kind: Any = type(values[0]) if values else None
+    if kind is None or (known := _ObjectClass.of(kind)) is None or set(map(type, values)) != {kind}:
+        return None
+    try:
+        rows = known.rows(values)
+        if len(set(map(len, rows))) != 1 or not all(
+            SIMPLE_TYPES.issuperset(map(type, c)) for c in zip(*rows, strict=True)
+        ):
+            return None
+        packed = _pack(rows)
+    except (AttributeError, OverflowError, ValueError):  # a slot without a value, ints over 64 bits, lone surrogates
+        return None
+    counts = len(values).to_bytes(4, "little"), len(known.name).to_bytes(4, "little")
+    return b"".join((bytes((OBJECTS, _OBJECTS_VERSION)), *counts, known.name, packed))
+
+
+def unpack_objects(data: bytes) -> list[Any]:
+    start = 10 + int.from_bytes(data[6:10], "little")
+    known = _ObjectClass.of(pickle.loads(data[10:start]))
+    if data[1] != _OBJECTS_VERSION or known is None:
+        raise StateFormatError(
+            "The chunk was written by another version of Tidegate, or of the class of its records",
+            found=f"objects of version {data[1]}, this is {_OBJECTS_VERSION}",
+            cure="run all workers of a job with one version of Tidegate and of the program",
+        )
+    return known.made(_unpack(data[start:]))

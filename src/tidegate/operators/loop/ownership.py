@@ -109,8 +109,8 @@ def _learned(kind: type) -> Rule | None:
 def _rule_of(kind: type) -> Rule | None:
     if issubclass(kind, enum.Enum):
         return _no_parts, None
-    if issubclass(kind, tuple):  # named tuples; a subclass with attributes of its own may change
-        return (iter, None) if not kind.__dictoffset__ and kind.__iter__ is tuple.__iter__ else None
+    if is_named_tuple(kind):
+        return iter, None
     if issubclass(kind, msgspec.Struct):
         copied = None if kind.__struct_config__.frozen else copy.copy
         return None if kind.__dictoffset__ else (msgspec.structs.astuple, copied)
@@ -118,10 +118,34 @@ def _rule_of(kind: type) -> Rule | None:
         return None
     if "__dataclass_params__" in kind.__dict__ and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return _attributes(kind), None
-    has_hooks = any(getattr(kind, hook) is not getattr(object, hook) for hook in _HOOKS if hasattr(object, hook))
-    if has_hooks or any(hasattr(kind, hook) for hook in _OWN_HOOKS) or _slots(kind) or not kind.__dictoffset__:
+    if _has_hooks(kind) or _slots(kind) or not kind.__dictoffset__:
         return None
     return _attributes(kind), _with_same_attributes
+
+
+def is_named_tuple(kind: type) -> bool:
+    """Return whether the class is a named tuple as Python makes them: its objects are tuples, and nothing else."""
+    changed = ("__iter__", "__reduce__", "__reduce_ex__", "__getstate__", "__copy__", "__deepcopy__")
+    return (
+        issubclass(kind, tuple)
+        and isinstance(vars(kind).get("_fields"), tuple)
+        and kind.__bases__ == (tuple,)
+        and not kind.__dictoffset__
+        and not any(hook in vars(kind) for hook in changed)
+    )
+
+
+def plain_slots(kind: type) -> list[str]:
+    """Return the slots of a class that has no other attributes and is pickled by them; none for other classes."""
+    if kind.__dictoffset__ or kind.__new__ is not object.__new__:  # type: ignore[comparison-overlap]
+        return []
+    made_by_dataclass = getattr(kind.__getstate__, "__name__", "") == "_dataclass_getstate"  # of frozen ones
+    return _slots(kind) if made_by_dataclass or not _has_hooks(kind) else []
+
+
+def _has_hooks(kind: type) -> bool:
+    own = any(getattr(kind, hook) is not getattr(object, hook) for hook in _HOOKS if hasattr(object, hook))
+    return own or any(hasattr(kind, hook) for hook in _OWN_HOOKS)
 
 
 def _attributes(kind: type) -> Callable[[UserValue], Iterable[UserValue]]:
