@@ -14,6 +14,7 @@ from typing import Any
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
 from tidegate.base.generics import Generic, TypeVar
+from tidegate.common.object_types import Declared, type_of
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.functions import (
     BaseBroadcastProcessFunction,
@@ -28,7 +29,7 @@ from tidegate.datastream.functions import (
 )
 from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.state import MapStateDescriptor
-from tidegate.datastream.stream import DataStream, expect_type
+from tidegate.datastream.stream import DataStream
 from tidegate.datastream.typed_functions import TypedBroadcast, TypedCoFlatMap, TypedCoMap, TypedCoProcess, typed
 from tidegate.graph.transformation import Input, OperatorSpec
 from tidegate.operators.contracts.specs import BroadcastProcessSpec, CoFlatMapSpec, CoMapSpec, CoProcessSpec
@@ -54,26 +55,28 @@ class ConnectedStreams(Generic[T1, T2]):
         self,
         key_selector1: Callable[[T1], K] | KeySelector[T1, K],
         key_selector2: Callable[[T2], K] | KeySelector[T2, K],
-        key_type: TypeInformation | None = None,
+        key_type: Declared = None,
     ) -> ConnectedStreams[T1, T2]:
         """Partition both streams by key, each with its own selector. Equal keys of both go to the same subtask."""
         first = self.stream1.key_by(key_selector1, key_type)
         return ConnectedStreams(first, self.stream2.key_by(key_selector2, key_type))
 
-    def map(self, func: CoMapFunction[T1, T2, R], output_type: TypeInformation | None = None) -> DataStream[R]:
+    def map(self, func: CoMapFunction[T1, T2, R], output_type: Declared = None) -> DataStream[R]:
         """Emit at most one record for each record."""
         expect_object("map of connected streams", func, CoMapFunction)
-        return self._then("Co-Map", CoMapSpec(typed(TypedCoMap, func, output_type)), output_type)
+        info = type_of("map", output_type)
+        return self._then("Co-Map", CoMapSpec(typed(TypedCoMap, func, info)), info)
 
-    def flat_map(self, func: CoFlatMapFunction[T1, T2, R], output_type: TypeInformation | None = None) -> DataStream[R]:
+    def flat_map(self, func: CoFlatMapFunction[T1, T2, R], output_type: Declared = None) -> DataStream[R]:
         """Emit any number of records for each record."""
         expect_object("flat_map of connected streams", func, CoFlatMapFunction)
-        return self._then("Co-Flat Map", CoFlatMapSpec(typed(TypedCoFlatMap, func, output_type)), output_type)
+        info = type_of("flat_map", output_type)
+        return self._then("Co-Flat Map", CoFlatMapSpec(typed(TypedCoFlatMap, func, info)), info)
 
     def process(
         self,
         func: CoProcessFunction[T1, T2, R] | KeyedCoProcessFunction[T1, T2, R, Any],
-        output_type: TypeInformation | None = None,
+        output_type: Declared = None,
     ) -> DataStream[R]:
         """Process records with timestamps, watermark and side outputs; on keyed streams also with state and timers."""
         keyed = isinstance(self.stream1, KeyedStream) and isinstance(self.stream2, KeyedStream)
@@ -85,10 +88,10 @@ class ConnectedStreams(Generic[T1, T2]):
             raise wrong("process of two streams none of which has broadcast state", "a CoProcessFunction", func, cure)
         expect_object("process of connected streams", func, CoProcessFunction, KeyedCoProcessFunction)
         name = "Keyed Co-Process" if keyed else "Co-Process"
-        return self._then(name, CoProcessSpec(typed(TypedCoProcess, func, output_type)), output_type)
+        info = type_of("process", output_type)
+        return self._then(name, CoProcessSpec(typed(TypedCoProcess, func, info)), info)
 
     def _then(self, name: str, spec: OperatorSpec, output_type: TypeInformation | None) -> DataStream:
-        expect_type(name, output_type)
         return two_inputs(name, spec, self.stream1, self.stream2, output_type)
 
 
@@ -167,7 +170,7 @@ class BroadcastConnectedStream(Generic[T1, T2]):
     def process(
         self,
         func: BroadcastProcessFunction[T1, T2, R] | KeyedBroadcastProcessFunction[T1, T2, R, Any],
-        output_type: TypeInformation | None = None,
+        output_type: Declared = None,
     ) -> DataStream[R]:
         """Process the records of both streams, with the broadcast states, and on a keyed stream with state and timers of the
         key."""
@@ -177,12 +180,12 @@ class BroadcastConnectedStream(Generic[T1, T2]):
         else:
             name = "Co-Process-Broadcast"
             expect_object("process of a stream without key and a broadcast one", func, BroadcastProcessFunction)
-        expect_type(name, output_type)
-        spec = BroadcastProcessSpec(typed(TypedBroadcast, func, output_type), tuple(self.broadcast_state_descriptors))
+        info = type_of(name, output_type)
+        spec = BroadcastProcessSpec(typed(TypedBroadcast, func, info), tuple(self.broadcast_state_descriptors))
         first, second = self.non_broadcast_stream, self.broadcast_stream.input_stream
         inputs = (*first._inputs, *(replace(i, index=1) for i in second._inputs))
-        operator = first._env._add(name, spec, inputs, output_type=output_type)
-        return DataStream(first._env, (Input(operator.id),), output_type)
+        operator = first._env._add(name, spec, inputs, output_type=info)
+        return DataStream(first._env, (Input(operator.id),), info)
 
 
 def _checked(descriptors: list[Any]) -> list[MapStateDescriptor]:

@@ -13,13 +13,13 @@ from typing import Any, NoReturn, Self
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
 from tidegate.base.generics import Generic, TypeVar
+from tidegate.common.object_types import Declared, type_of
 from tidegate.common.time import Duration, Time
-from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.connected_streams import check_connected, expect_object, two_inputs
 from tidegate.datastream.functions import KeySelector, ProcessJoinFunction
 from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.output_tag import OutputTag
-from tidegate.datastream.stream import DataStream, expect_type
+from tidegate.datastream.stream import DataStream
 from tidegate.datastream.typed_functions import TypedJoin, key_callable, typed
 from tidegate.datastream.window_functions import CoGroupFunction, FlatJoinFunction, JoinFunction, WindowFunction
 from tidegate.datastream.windowed_stream import WindowedStream
@@ -48,14 +48,12 @@ class _TwoStreams(Generic[T1, T2]):
             raise ProgramError("The joined streams belong to different environments", where=self._method)
         self._first, self._second = first, second
         self._selectors: list[Callable[[Any], Any]] = []
-        self._key_type: TypeInformation | None = None
+        self._key_type: Declared = None
 
-    def where(
-        self, key_selector: Callable[[T1], Any] | KeySelector[T1, Any], key_type: TypeInformation | None = None
-    ) -> Self:
+    def where(self, key_selector: Callable[[T1], Any] | KeySelector[T1, Any], key_type: Declared = None) -> Self:
         """Return the key of the first stream's records."""
-        expect_type("where", key_type)
-        self._selectors, self._key_type = [key_callable("where", key_selector)], key_type
+        self._key_type = type_of("where", key_type)
+        self._selectors = [key_callable("where", key_selector)]
         return self
 
     def equal_to(self, key_selector: Callable[[T2], Any] | KeySelector[T2, Any]) -> Self:
@@ -104,7 +102,7 @@ class WindowedJoin(_TwoWindowed[T1, T2]):
     def apply(
         self,
         function: Callable[[T1, T2], R] | JoinFunction[T1, T2, R] | FlatJoinFunction[T1, T2, R],
-        output_type: TypeInformation | None = None,
+        output_type: Declared = None,
     ) -> DataStream[R]:
         """Call a JoinFunction, a FlatJoinFunction, or a callable of two records that returns one, for each pair of a window."""
         if isinstance(function, type) or not (
@@ -118,7 +116,7 @@ class WindowedJoin(_TwoWindowed[T1, T2]):
 class WindowedCoGroup(_TwoWindowed[T1, T2]):
     """The result of ``CoGroupedStreams.window``."""
 
-    def apply(self, function: CoGroupFunction[T1, T2, R], output_type: TypeInformation | None = None) -> DataStream[R]:
+    def apply(self, function: CoGroupFunction[T1, T2, R], output_type: Declared = None) -> DataStream[R]:
         if not isinstance(function, CoGroupFunction):
             raise wrong(
                 "apply", "a CoGroupFunction object", function, "extend CoGroupFunction and pass an object of it"
@@ -256,11 +254,11 @@ class IntervalJoined(Generic[T1, T2]):
         return replace(self, _right_late=_expect_tag("side_output_right_late_data", output_tag))
 
     def process(
-        self, process_join_function: ProcessJoinFunction[T1, T2, R], output_type: TypeInformation | None = None
+        self, process_join_function: ProcessJoinFunction[T1, T2, R], output_type: Declared = None
     ) -> DataStream[R]:
         """Call the function for every pair. Emitted records have the later of the two times."""
         expect_object("process of an interval join", process_join_function, ProcessJoinFunction)
-        expect_type("process", output_type)
+        info = type_of("process", output_type)
         if self._lower > self._upper:
             raise ProgramError(
                 "The interval of the interval join is empty",
@@ -268,11 +266,11 @@ class IntervalJoined(Generic[T1, T2]):
                 found=f"from {self._lower} to {self._upper} ms, without exclusive bounds",
                 cure="make the interval wider, or include its bounds",
             )
-        function = typed(TypedJoin, process_join_function, output_type)
+        function = typed(TypedJoin, process_join_function, info)
         left_late, right_late = (None if tag is None else tag.tag_id for tag in (self._left_late, self._right_late))
         left_fixed, right_fixed = (is_immutable(side.get_type()) for side in (self._left, self._right))
         spec = IntervalJoinSpec(function, self._lower, self._upper, left_late, right_late, left_fixed, right_fixed)
-        return two_inputs("Interval Join", spec, self._left, self._right, output_type)
+        return two_inputs("Interval Join", spec, self._left, self._right, info)
 
 
 def _millis(bound: Any) -> int:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
 from tidegate.base.generics import Generic, TypeVar
-from tidegate.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, TypeInformation, Types
+from tidegate.common.object_types import Declared, type_of
+from tidegate.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, Types
 from tidegate.common.types import Row
 from tidegate.datastream.aggregations import (
     Field,
@@ -66,17 +67,16 @@ class KeyedStream(DataStream[T], Generic[T, K]):
     def process(self, func: KeyedProcessFunction[T, Any, K], output_type: RowTypeInfo) -> DataStream[Row]: ...
 
     @overload
-    def process(
-        self, func: KeyedProcessFunction[T, R, K], output_type: TypeInformation | None = None
-    ) -> DataStream[R]: ...
+    def process(self, func: KeyedProcessFunction[T, R, K], output_type: Declared = None) -> DataStream[R]: ...
 
-    def process(self, func: Any, output_type: TypeInformation | None = None) -> DataStream[Any]:
+    def process(self, func: Any, output_type: Declared = None) -> DataStream[Any]:
         """Process records with the state and the timers of their key."""
         if not isinstance(func, KeyedProcessFunction):
             raise wrong(
                 "process of a keyed stream", "a KeyedProcessFunction object", func, "extend KeyedProcessFunction"
             )
-        return self._then("KEYED PROCESS", ProcessSpec(typed(TypedProcess, func, output_type)), output_type)
+        info = type_of("process", output_type)
+        return self._then("KEYED PROCESS", ProcessSpec(typed(TypedProcess, func, info)), info)
 
     def reduce(self, func: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]:
         """Reduce the records of a key: every record emits the new reduction."""
@@ -114,7 +114,7 @@ class KeyedStream(DataStream[T], Generic[T, K]):
         return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
 
     def key_by(
-        self, key_selector: Callable[[T], N] | KeySelector[T, N], key_type: TypeInformation | None = None
+        self, key_selector: Callable[[T], N] | KeySelector[T, N], key_type: Declared = None
     ) -> KeyedStream[T, N]:
         """Replace the key by another key."""
         return self._origin_stream.key_by(key_selector, key_type)

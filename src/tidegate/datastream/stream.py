@@ -15,6 +15,7 @@ from tidegate.base.pickling import pickled
 from tidegate.base.user_code import calling_line
 from tidegate.common.conversion import converter
 from tidegate.common.execution_config import ExecutionConfig
+from tidegate.common.object_types import Declared, type_of
 from tidegate.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row
 from tidegate.common.watermark_strategy import WatermarkStrategy
@@ -124,14 +125,13 @@ class DataStream(StreamOperatorSettings, Generic[T]):
     def map(self, func: Callable[[T], Any] | MapFunction[T, Any], output_type: RowTypeInfo) -> DataStream[Row]: ...
 
     @overload
-    def map(
-        self, func: Callable[[T], R] | MapFunction[T, R], output_type: TypeInformation | None = None
-    ) -> DataStream[R]: ...
+    def map(self, func: Callable[[T], R] | MapFunction[T, R], output_type: Declared = None) -> DataStream[R]: ...
 
-    def map(self, func: Any, output_type: TypeInformation | None = None) -> DataStream[Any]:
+    def map(self, func: Any, output_type: Declared = None) -> DataStream[Any]:
         """Emit one record for each record."""
-        function = typed(TypedMap, expect_function("map", func, MapFunction), output_type)
-        return self._then("Map", MapSpec(function), output_type)
+        info = type_of("map", output_type)
+        function = typed(TypedMap, expect_function("map", func, MapFunction), info)
+        return self._then("Map", MapSpec(function), info)
 
     @overload
     def flat_map(
@@ -140,13 +140,14 @@ class DataStream(StreamOperatorSettings, Generic[T]):
 
     @overload
     def flat_map(
-        self, func: Callable[[T], Iterable[R]] | FlatMapFunction[T, R], output_type: TypeInformation | None = None
+        self, func: Callable[[T], Iterable[R]] | FlatMapFunction[T, R], output_type: Declared = None
     ) -> DataStream[R]: ...
 
-    def flat_map(self, func: Any, output_type: TypeInformation | None = None) -> DataStream[Any]:
+    def flat_map(self, func: Any, output_type: Declared = None) -> DataStream[Any]:
         """Emit any number of records for each record."""
-        function = typed(TypedFlatMap, expect_function("flat_map", func, FlatMapFunction), output_type)
-        return self._then("FlatMap", FlatMapSpec(function), output_type)
+        info = type_of("flat_map", output_type)
+        function = typed(TypedFlatMap, expect_function("flat_map", func, FlatMapFunction), info)
+        return self._then("FlatMap", FlatMapSpec(function), info)
 
     def filter(self, func: Callable[[T], bool] | FilterFunction[T]) -> DataStream[T]:
         """Keep the records for which the function returns True."""
@@ -155,7 +156,7 @@ class DataStream(StreamOperatorSettings, Generic[T]):
     def map_batches(
         self,
         func: Callable[[Any], Any] | BatchMapFunction,
-        output_type: TypeInformation | None = None,
+        output_type: Declared = None,
         *,
         batch_format: str = "arrow",
         batch_size: int | None = None,
@@ -167,9 +168,9 @@ class DataStream(StreamOperatorSettings, Generic[T]):
         returns, a ``pyarrow.RecordBatch`` ("arrow"), a data frame of "pandas" or "polars", or a dict of "numpy" arrays.
         ``batch_size``: the most records of a batch; batches may be smaller.
         """
-        expect_type("map_batches", output_type)
+        info = type_of("map_batches", output_type)
         function = expect_function("map_batches", func, BatchMapFunction)
-        return self._batched("map_batches", BatchMap, function, output_type, batch_format, batch_size)
+        return self._batched("map_batches", BatchMap, function, info, batch_format, batch_size)
 
     def filter_batches(
         self,
@@ -186,7 +187,7 @@ class DataStream(StreamOperatorSettings, Generic[T]):
     def flat_map_batches(
         self,
         func: Callable[[Any], Any] | BatchFlatMapFunction,
-        output_type: TypeInformation | None = None,
+        output_type: Declared = None,
         *,
         batch_format: str = "arrow",
         batch_size: int | None = None,
@@ -196,23 +197,24 @@ class DataStream(StreamOperatorSettings, Generic[T]):
         The results have no timestamps, because no result belongs to one input record. A function that returns ``(batch, rows)``
         keeps them: ``rows`` has for each result the number of an input record, from 0.
         """
-        expect_type("flat_map_batches", output_type)
+        info = type_of("flat_map_batches", output_type)
         function = expect_function("flat_map_batches", func, BatchFlatMapFunction)
-        return self._batched("flat_map_batches", BatchFlatMap, function, output_type, batch_format, batch_size)
+        return self._batched("flat_map_batches", BatchFlatMap, function, info, batch_format, batch_size)
 
     @overload
     def process(self, func: ProcessFunction[T, Any], output_type: RowTypeInfo) -> DataStream[Row]: ...
 
     @overload
-    def process(self, func: ProcessFunction[T, R], output_type: TypeInformation | None = None) -> DataStream[R]: ...
+    def process(self, func: ProcessFunction[T, R], output_type: Declared = None) -> DataStream[R]: ...
 
-    def process(self, func: Any, output_type: TypeInformation | None = None) -> DataStream[Any]:
+    def process(self, func: Any, output_type: Declared = None) -> DataStream[Any]:
         """Process records with timestamps, watermark and side outputs. State and timers need a keyed stream."""
         if isinstance(func, KeyedProcessFunction):
             raise wrong("process of a stream without key", "a ProcessFunction", func, "call key_by(...) first")
         if isinstance(func, type) or not hasattr(func, "process_element"):
             raise wrong("process", "a ProcessFunction object", func, "extend ProcessFunction and pass an object of it")
-        return self._then("PROCESS", ProcessSpec(typed(TypedProcess, func, output_type)), output_type)
+        info = type_of("process", output_type)
+        return self._then("PROCESS", ProcessSpec(typed(TypedProcess, func, info)), info)
 
     def project(self, *field_indexes: int) -> DataStream[tuple[Any, ...]]:
         """Select fields of a tuple stream, in the given order."""
@@ -312,14 +314,14 @@ class DataStream(StreamOperatorSettings, Generic[T]):
         return ConnectedStreams(self, ds)
 
     def key_by(
-        self, key_selector: Callable[[T], K] | KeySelector[T, K], key_type: TypeInformation | None = None
+        self, key_selector: Callable[[T], K] | KeySelector[T, K], key_type: Declared = None
     ) -> KeyedStream[T, K]:
         """Partition by key: all records of a key go to one subtask, and downstream functions have state per key."""
         from tidegate.datastream.keyed_stream import KeyedStream  # it extends this class
 
-        expect_type("key_by", key_type)
+        info = type_of("key_by", key_type)
         selector = key_callable("key_by", key_selector)
-        keyed = Partitioning(Ship.HASH, selector=selector, key_type=key_type, pickled=pickled((selector, None)))
+        keyed = Partitioning(Ship.HASH, selector=selector, key_type=info, pickled=pickled((selector, None)))
         return KeyedStream(self, self._partitioned(keyed))
 
     def rebalance(self) -> DataStream[T]:
@@ -489,7 +491,6 @@ class DataStream(StreamOperatorSettings, Generic[T]):
         return self._inputs
 
     def _then(self, name: str, spec: OperatorSpec, type_info: TypeInformation | None) -> DataStream[Any]:
-        expect_type(name, type_info)
         operator = self._env._add(name, spec, self._inputs, output_type=type_info)
         return DataStream(self._env, (Input(operator.id),), type_info)
 
@@ -546,11 +547,6 @@ def expect_function(method: str, function: Any, base: type[Function]) -> Any:
             cure="write a plain function, or an AsyncFunction for AsyncDataStream.unordered_wait(...)",
         )
     return function
-
-
-def expect_type(method: str, info: Any) -> None:
-    if info is not None and not isinstance(info, TypeInformation):
-        raise wrong(method, "type information or None", info, "use a type of Types, for example Types.STRING()")
 
 
 def expect_strategy(method: str, strategy: Any) -> None:

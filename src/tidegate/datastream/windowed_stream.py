@@ -10,6 +10,7 @@ from tidegate.base.errors import ProgramError
 from tidegate.base.generics import Generic, TypeVar
 from tidegate.base.user_code import calling_line
 from tidegate.common.conversion import converter
+from tidegate.common.object_types import Declared, type_of
 from tidegate.common.time import Duration, Time, millis_of
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation
 from tidegate.datastream.aggregates import Aggregate, Aggregation
@@ -24,7 +25,7 @@ from tidegate.datastream.aggregations import (
 )
 from tidegate.datastream.functions import AggregateFunction, ReduceFunction
 from tidegate.datastream.output_tag import OutputTag
-from tidegate.datastream.stream import DataStream, expect_function, expect_type
+from tidegate.datastream.stream import DataStream, expect_function
 from tidegate.datastream.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
@@ -138,7 +139,7 @@ class _Windows(Generic[T, K, W]):
         self,
         reduce_function: Callable[[T, T], T] | ReduceFunction[T],
         window_function: None = None,
-        output_type: TypeInformation | None = None,
+        output_type: Declared = None,
     ) -> DataStream[T]: ...
 
     @overload
@@ -146,11 +147,11 @@ class _Windows(Generic[T, K, W]):
         self,
         reduce_function: Callable[[T, T], T] | ReduceFunction[T],
         window_function: OfWindow[T, R, K, W],
-        output_type: TypeInformation | None = None,
+        output_type: Declared = None,
     ) -> DataStream[R]: ...
 
     def reduce(
-        self, reduce_function: Any, window_function: Any = None, output_type: TypeInformation | None = None
+        self, reduce_function: Any, window_function: Any = None, output_type: Declared = None
     ) -> DataStream[Any]:
         """Reduce each window to one value, record by record. The window function gets the value when the window fires."""
         function = expect_function("reduce", reduce_function, ReduceFunction)
@@ -163,8 +164,8 @@ class _Windows(Generic[T, K, W]):
         self,
         aggregate_function: AggregateFunction[T, A, R],
         window_function: None = None,
-        accumulator_type: TypeInformation | None = None,
-        output_type: TypeInformation | None = None,
+        accumulator_type: Declared = None,
+        output_type: Declared = None,
     ) -> DataStream[R]: ...
 
     @overload
@@ -172,8 +173,8 @@ class _Windows(Generic[T, K, W]):
         self,
         aggregate_function: AggregateFunction[T, A, S],
         window_function: OfWindow[S, R, K, W],
-        accumulator_type: TypeInformation | None = None,
-        output_type: TypeInformation | None = None,
+        accumulator_type: Declared = None,
+        output_type: Declared = None,
     ) -> DataStream[R]: ...
 
     @overload
@@ -181,8 +182,8 @@ class _Windows(Generic[T, K, W]):
         self,
         aggregate_function: Aggregate | Aggregation,
         window_function: OfWindow[Any, R, K, W],
-        accumulator_type: TypeInformation | None = None,
-        output_type: TypeInformation | None = None,
+        accumulator_type: Declared = None,
+        output_type: Declared = None,
     ) -> DataStream[R]: ...
 
     @overload
@@ -212,19 +213,16 @@ class _Windows(Generic[T, K, W]):
         if isinstance(aggregate_function, type) or not all(hasattr(aggregate_function, part) for part in parts):
             cure = "extend AggregateFunction and pass an object of it"
             raise wrong("aggregate", "an AggregateFunction object", aggregate_function, cure)
-        expect_type("aggregate", accumulator_type)
-        contents = Aggregated(aggregate_function, _or_pickled(accumulator_type))
+        contents = Aggregated(aggregate_function, _or_pickled(type_of("aggregate", accumulator_type)))
         return self._result(contents, window_function, output_type, aggregate_function)
 
-    def apply(self, window_function: OfWindow[T, R, K, W], output_type: TypeInformation | None = None) -> DataStream[R]:
+    def apply(self, window_function: OfWindow[T, R, K, W], output_type: Declared = None) -> DataStream[R]:
         """Call the function with all records of a window when it fires."""
         if not isinstance(window_function, self._apply):
             raise wrong("apply", f"a {self._apply.__name__} object", window_function, f"extend {self._apply.__name__}")
         return self._result(Buffered(self._value_type()), window_function, output_type)
 
-    def process(
-        self, process_window_function: OfWindow[T, R, K, W], output_type: TypeInformation | None = None
-    ) -> DataStream[R]:
+    def process(self, process_window_function: OfWindow[T, R, K, W], output_type: Declared = None) -> DataStream[R]:
         """Call the function with all records of a window when it fires, with time and state."""
         name = self._process.__name__
         if not isinstance(process_window_function, self._process):
@@ -253,9 +251,8 @@ class _Windows(Generic[T, K, W]):
 
     # -- inside
 
-    def _result(
-        self, contents: Contents, function: Any, output_type: TypeInformation | None, aggregation: Any = None
-    ) -> DataStream:
+    def _result(self, contents: Contents, function: Any, declared: Declared, aggregation: Any = None) -> DataStream:
+        output_type = type_of("a window", declared)
         assigner: WindowAssigner[Any, Any] = self._window_assigner
         trigger = self._trigger or self._mergeable(assigner.get_default_trigger(self.get_execution_environment()))
         self._check_merge(contents)

@@ -15,6 +15,7 @@ from tidegate.base.errors import ArgumentTypeError
 from tidegate.base.generics import Generic, TypeVar
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.job_client import RunningJob
+from tidegate.common.object_types import type_of
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.common.watermark_strategy import TimestampAssigner
 
@@ -248,7 +249,7 @@ class OutputTag(Generic[Side]):
 
     __slots__ = ("tag_id", "type_info")
 
-    def __init__(self, tag_id: str, type_info: TypeInformation[Side] | None = None) -> None:
+    def __init__(self, tag_id: str, type_info: TypeInformation[Side] | type[Side] | None = None) -> None:
         if not isinstance(tag_id, str) or not tag_id:
             raise ArgumentTypeError(
                 "The id of an OutputTag must be a non-empty text",
@@ -256,7 +257,7 @@ class OutputTag(Generic[Side]):
                 cure='OutputTag("late-orders", Types.STRING())',
             )
         self.tag_id = tag_id
-        self.type_info = type_info
+        self.type_info: TypeInformation[Side] | None = type_of("OutputTag", type_info)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OutputTag) and other.tag_id == self.tag_id

@@ -13,6 +13,7 @@ from tidegate.base.arguments import expect_text, wrong
 from tidegate.base.errors import StateAccessError
 from tidegate.base.generics import Generic, TypeVar
 from tidegate.base.pickling import stored_allowed
+from tidegate.common.object_types import type_of
 from tidegate.state.codecs import PICKLE, TypeInfo, codec_for
 from tidegate.state.refs import StateSchema
 from tidegate.state.ttl import StateTtlConfig
@@ -32,7 +33,7 @@ class StateDescriptor:
 
     kind: ClassVar[str] = ""
 
-    def __init__(self, name: str, type_info: TypeInfo | None) -> None:
+    def __init__(self, name: str, type_info: TypeInfo | type[Any] | None) -> None:
         method = type(self).__name__
         self.name = expect_text(method, name, 'give the state a name, for example "count"')
         self.type_info = _expect_type(method, type_info)
@@ -64,7 +65,7 @@ class ValueStateDescriptor(StateDescriptor, Generic[T]):
 
     kind = "value"
 
-    def __init__(self, name: str, value_type_info: TypeInformation[T] | None) -> None:
+    def __init__(self, name: str, value_type_info: TypeInformation[T] | type[T] | None) -> None:
         super().__init__(name, value_type_info)
 
 
@@ -73,7 +74,7 @@ class ListStateDescriptor(StateDescriptor, Generic[T]):
 
     kind = "list"
 
-    def __init__(self, name: str, elem_type_info: TypeInformation[T] | None) -> None:
+    def __init__(self, name: str, elem_type_info: TypeInformation[T] | type[T] | None) -> None:
         super().__init__(name, elem_type_info)
 
 
@@ -83,7 +84,10 @@ class MapStateDescriptor(StateDescriptor, Generic[K, V]):
     kind = "map"
 
     def __init__(
-        self, name: str, key_type_info: TypeInformation[K] | None, value_type_info: TypeInformation[V] | None
+        self,
+        name: str,
+        key_type_info: TypeInformation[K] | type[K] | None,
+        value_type_info: TypeInformation[V] | type[V] | None,
     ) -> None:
         super().__init__(name, value_type_info)
         self.key_type_info = _expect_type(type(self).__name__, key_type_info)
@@ -94,7 +98,7 @@ class ReducingStateDescriptor(StateDescriptor, Generic[T]):
 
     kind = "reducing"
 
-    def __init__(self, name: str, reduce_function: Any, type_info: TypeInformation[T] | None) -> None:
+    def __init__(self, name: str, reduce_function: Any, type_info: TypeInformation[T] | type[T] | None) -> None:
         super().__init__(name, type_info)
         self._reduce_function = reduce_function
         self.reduce: Callable[[Any, Any], Any] = getattr(reduce_function, "reduce", reduce_function)
@@ -112,7 +116,7 @@ class AggregatingStateDescriptor(StateDescriptor, Generic[IN, OUT]):
 
     kind = "aggregating"
 
-    def __init__(self, name: str, agg_function: Any, state_type_info: TypeInfo | None) -> None:
+    def __init__(self, name: str, agg_function: Any, state_type_info: TypeInformation | type[Any] | None) -> None:
         super().__init__(name, state_type_info)
         if not all(callable(getattr(agg_function, part, None)) for part in ("create_accumulator", "add", "get_result")):
             cure = "write a class with create_accumulator, add, get_result and merge"
@@ -145,10 +149,10 @@ def stored_type(descriptor: StateDescriptor) -> str:
 
 
 def _expect_type(method: str, info: Any) -> TypeInfo | None:
-    if info is None or (hasattr(info, "to_schema") and hasattr(info, "describe")):
+    if hasattr(info, "to_schema") and hasattr(info, "describe"):
         typed: TypeInfo | None = info
         return typed
-    raise wrong(method, "type information", info, "use a type of Types, for example Types.LONG()")
+    return type_of(method, info)
 
 
 def expect_descriptor(value: Any, operator: str) -> StateDescriptor:

@@ -18,6 +18,7 @@ import numpy as np
 
 from tidegate.base.errors import ArgumentTypeError, StateFormatError, UserCodeError
 from tidegate.common.conversion import BatchConverter, Boundary, boundary
+from tidegate.common.object_types import ObjectTypeInfo
 from tidegate.common.typeinfo import INTEGER_BITS, BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo, TypeInformation
 from tidegate.operators.contracts.batch import FLOAT, INT, TEXT, Batch, Column, ColumnBatch, Keys, Schema, text_column
 from tidegate.operators.flow.rows import Payload
@@ -30,6 +31,8 @@ _PICKLE = 0x80
 # Where texts are declared, a Decimal or UUID must not pass for a text.
 _pack: Callable[[object], bytes] = msgspec.msgpack.Encoder(decimal_format="number", uuid_format="bytes").encode
 _unpack: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decode
+_pack_declared: Callable[[object], bytes] = msgspec.msgpack.Encoder().encode
+"""For objects of a declared class. The types of their fields are checked where they arrive."""
 
 
 class Packer:
@@ -43,7 +46,13 @@ class Packer:
         schema = _schema(declared)
         self._typed: Callable[[bytes], list[Any]] | None
         self._typed = None if schema is None else msgspec.msgpack.Decoder(list[schema]).decode  # type: ignore[valid-type]
-        self._packed = {tuple} if isinstance(declared, TupleTypeInfo) and schema is not None else SIMPLE_TYPES
+        self._packed: frozenset[type] = SIMPLE_TYPES
+        self._pack = _pack
+        if isinstance(declared, TupleTypeInfo) and schema is not None:
+            self._packed = frozenset({tuple})
+        elif isinstance(declared, ObjectTypeInfo) and declared.kind is not None:
+            self._packed = frozenset({declared.kind})
+            self._pack = _pack_declared
         self._convert = boundary(declared)
         fields = declared.get_field_types() if isinstance(declared, TupleTypeInfo) else [declared]
         self._carried: dict[Schema, bool] = {}
@@ -53,7 +62,7 @@ class Packer:
         """Pack values. Raise whatever pickle raises for values that cannot be pickled."""
         if self._packed.issuperset(map(type, values)):
             try:
-                return _pack(values)
+                return self._pack(values)
             except (TypeError, ValueError, OverflowError):
                 pass  # not as declared, or beyond msgpack: ints over 64 bits, lone surrogates
         elif self._convert is None and (packed := pack_objects(values)) is not None:
@@ -117,8 +126,15 @@ class Packer:
             return _unpack(data)
         try:
             return self._typed(data)
-        except msgspec.ValidationError:  # of another class: a bool for an int, or of no class that fits
-            values = _tuples_in(_unpack(data)) if self._packed == {tuple} else _unpack(data)
+        except msgspec.ValidationError as error:  # of another class: a bool for an int, or of no class that fits
+            if isinstance(self._declared, ObjectTypeInfo):
+                raise UserCodeError(
+                    f"A record is not of its declared type, {self._declared}",
+                    where=f"records sent to {self._target}",
+                    found=str(error),
+                    cure="give the field a value of its annotated type, or annotate the type of its values",
+                ) from error
+            values = _tuples_in(_unpack(data)) if tuple in self._packed else _unpack(data)
             return self._converted(values, Boundary(self._declared))
 
 
@@ -147,6 +163,8 @@ _CURE = "declare what the operator before emits with output_type=..., or declare
 
 def _schema(declared: TypeInformation | None) -> Any:
     """Return the schema of numbers, texts and tuples of them, each of which may be None; None for any other type."""
+    if isinstance(declared, ObjectTypeInfo):
+        return declared.kind
     if isinstance(declared, BasicTypeInfo):
         return Optional.__getitem__(declared.to_schema()) if declared.describe() in _PLAIN else None
     if not isinstance(declared, TupleTypeInfo) or not declared.get_field_types():
