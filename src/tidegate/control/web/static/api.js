@@ -44,8 +44,8 @@ export const linkOf = (job, f) =>
 
 /** The parts of the job that the route marks. */
 export const marked = computed(() => {
-  const { operator, subtask, key, step } = route.value.query;
-  return { operator: numeral(operator), subtask: numeral(subtask), key, step };
+  const { operator, subtask, key, step, finding } = route.value.query;
+  return { operator: numeral(operator), subtask: numeral(subtask), key, step, finding };
 });
 const numeral = (text) => (text === undefined ? undefined : Number(text));
 

@@ -20,15 +20,15 @@ export function ExceptionsPage() {
   const reasons = reasonsOf(details.exceptions);
   const newest = reasons[0]?.[1][0];
   const times = details.exceptions.length;
-  const named = details.operators.find((o) => o.id === wanted.operator)?.name;
-  const guilty = ([, [e]]) => (named !== undefined && e.operator === named && (wanted.subtask === undefined || e.subtask === wanted.subtask)) || (wanted.key !== undefined && e.key === wanted.key);
-  const first = reasons.find(guilty);
+  const named = details.operators.find((o) => o.id === wanted.operator);
+  const guilty = ([, [e]]) => (named && [named.name, named.label, named.uid].includes(e.operator) && (wanted.subtask === undefined || e.subtask === wanted.subtask)) || (wanted.key !== undefined && e.key === wanted.key);
+  const first = reasons.find(guilty) ?? (wanted.finding && reasons[0]);
   return html`
     <${Answer} ask="Why did it fail?">
       ${!newest ? "It has not failed." : html`<b>${newest.operator ? `${newest.operator} raised ${newest.kind}` : newest.kind}</b>, <${Ago} ms=${newest.at_ms} />. ${times > 1 ? `It failed ${times} times, ${reasons.length === 1 ? "always for the same reason" : `for ${reasons.length} different reasons`}; ${plural(card.restarts, "restart")} followed.` : ""}`}
     <//>
     ${!newest && html`<${Empty}>Exceptions of user code appear here with their traceback, the record, and the command that runs the round again.<//>`}
-    ${reasons.map((r, i) => html`<${One} key=${r[0]} all=${r[1]} job=${job} open=${i === 0} mark=${r === first} parallelism=${details.operators.find((o) => o.name === r[1][0].operator)?.parallelism} />`)}`;
+    ${reasons.map((r, i) => html`<${One} key=${r[0]} all=${r[1]} job=${job} open=${i === 0} mark=${r === first} parallelism=${details.operators.find((o) => [o.name, o.label, o.uid].includes(r[1][0].operator))?.parallelism} />`)}`;
 }
 
 function One({ all, job, open, mark, parallelism }) {

@@ -210,10 +210,10 @@ function Side({ job, operator: o, subtasks, wanted }) {
     <div class="head"><h2>${o.label}</h2><a class="close" href=${to(job, "graph")}>Close</a></div>
     <p>${skewOf(mine, o)} ${o.functions.length ? "" : "It runs no function of the user."}</p>
     <${Facts} of=${[["Uid", o.uid ?? "none"], ["Subtasks", count(o.parallelism), `at most ${o.max_parallelism}`], ["In", rate(o.records_in_per_second)], ["Out", rate(o.records_out_per_second)], ["State", bytes(o.state_bytes)], ["Watermark", watermark(o.watermark)]]} />
-    ${o.functions.length > 0 && html`<h3>How its functions run</h3><ul class="plain">${o.functions.map((f) => html`<li key=${f}><code>${f}</code></li>`)}</ul>`}
+    ${o.functions.length > 0 && html`<h3>How its functions run</h3><ul class="plain">${o.functions.map((f) => html`<li key=${f} class=${wanted.step === "user" ? "guilty" : ""} aria-current=${wanted.step === "user" ? "true" : undefined}><code>${f}</code></li>`)}</ul>`}
     ${o.heavy_keys.length > 0 && html`<h3>Heaviest keys</h3><${Table} label="Heaviest keys" columns=${KEYS} rows=${o.heavy_keys} keyOf=${(k) => k.key} first=${10} markedIf=${(k) => k.key === wanted.key} />`}
     ${mine.length > 0 ? html`<h3>Subtasks</h3>${mine.length > 8 && html`<${Strip} label="Load of the subtasks" form=${percent} most=${1} items=${items} selected=${wanted.subtask} />`}
       <${Table} label=${`Subtasks of ${o.name}`} columns=${SUBTASKS} rows=${mine} extra=${o} keyOf=${(s) => s.subtask} first=${16} sort=${mine.length > 16 ? -2 : null} markedIf=${(s) => s.subtask === wanted.subtask} />` : html`<${Empty}>Its subtasks have run no round yet.<//>`}
-    ${Object.keys(o.states).length > 0 && html`<h3>State</h3><${Table} label="States" columns=${STATES} rows=${Object.entries(o.states)} sort=${-2} keyOf=${([name]) => name} />`}
+    ${Object.keys(o.states).length > 0 && html`<h3>State</h3><${Table} label="States" columns=${STATES} rows=${Object.entries(o.states)} sort=${-2} keyOf=${([name]) => name} markedIf=${([, size]) => wanted.finding === "growing-state" && size === Math.max(...Object.values(o.states))} />`}
   </aside>`;
 }
