@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak nexmark mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
+.PHONY: setup demo demo-kafka demo-snapshot test check check-programs lint bench unit integration kafka servers web-test crash soak nexmark mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
 
 setup: $(VENV)/.setup-done
 
@@ -34,6 +34,11 @@ lint: setup
 unit: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not pyflink" tests/unit tests/architecture
 
+# The programs of docs/ and examples/ in strict mode of three type checkers: what a user's checker says of them.
+check-programs: setup
+	$(BIN)/uv pip install --quiet --python $(BIN)/python "pyright[nodejs]>=1.1.400" "pyrefly>=1.0"
+	$(BIN)/python -m scripts.check_programs
+
 integration: setup
 	$(BIN)/python -m pytest tests/integration
 
@@ -44,6 +49,11 @@ kafka: setup
 # On real database servers, which the tests install (Debian's packages, as root) and start.
 servers: setup
 	$(BIN)/python -m pytest tests/servers
+
+# The page in Chromium (Debian's package, installed by the tests as root): with made jobs, and slow ones on Spark; the vendored
+# scripts against npm.
+web-test: setup
+	$(BIN)/python -m pytest tests/web
 
 crash: setup
 	$(BIN)/python -m pytest tests/crash
