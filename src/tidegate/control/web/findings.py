@@ -275,8 +275,8 @@ def _hot_keys(details: JobDetails) -> Iterator[tuple[int, Finding]]:
                 Finding(
                     kind="hot-key",
                     severity=Severity.WARNING,
-                    sentence=f"Key {heaviest.key} has {_percent(heaviest.share)} of the records of {_quoted(operator.label)}: subtask "
-                    f"{_of(heaviest.subtask, operator)} is busy {_percent(own.busy)} of the time, "
+                    sentence=f"Key {heaviest.key} has {_percent(heaviest.share)} of the records of {_quoted(operator.label)}: "
+                    f"subtask {_of(heaviest.subtask, operator)} is busy {_percent(own.busy)} of the time, "
                     f"the others {_percent(mean(others))}.",
                     page=Page.GRAPH,
                     operator=operator.id,
@@ -349,8 +349,8 @@ def _skew(details: JobDetails) -> Iterator[tuple[int, Finding]]:
             Finding(
                 kind="skew",
                 severity=Severity.WARNING,
-                sentence=f"Subtask {_of(most.subtask, head)} of {_quoted(head.label)} gets {times:.1f} times the records of the mean: it "
-                f"is busy {_percent(most.busy)} of the time, the others {_percent(mean(others))}.",
+                sentence=f"Subtask {_of(most.subtask, head)} of {_quoted(head.label)} gets {times:.1f} times the records of the "
+                f"mean: it is busy {_percent(most.busy)} of the time, the others {_percent(mean(others))}.",
                 page=Page.GRAPH,
                 operator=head.id,
                 subtask=most.subtask,
@@ -389,8 +389,8 @@ def _watermark(details: JobDetails, now_ms: int) -> Iterator[Finding]:
         yield Finding(
             kind="stuck-watermark",
             severity=Severity.WARNING,
-            sentence=f"Subtask {_of(last.subtask, head)} of {_quoted(head.label)} holds the watermark back: it reads no records, and {at}."
-            " Event-time windows and timers do not fire. Set with_idleness if this partition may be empty.",
+            sentence=f"Subtask {_of(last.subtask, head)} of {_quoted(head.label)} holds the watermark back: it reads no "
+            f"records, and {at}. Event-time windows and timers do not fire. Set with_idleness if this partition may be empty.",
             page=Page.GRAPH,
             operator=head.id,
             subtask=last.subtask,
@@ -417,8 +417,8 @@ def _lag(details: JobDetails) -> Iterator[Finding]:
         is_one = len(subtasks) > 1 and lag >= LAG_SHARE * total and lag >= 2 * total / len(subtasks) * 0.75
         if is_one:
             sentence = (
-                f"Subtask {_of(most.subtask, head)} of {_quoted(head.label)} has {_percent(lag / total)} of the lag, {lag:,} {unit}: "
-                f"the lag {grew}. Its partition gets more than the subtask reads."
+                f"Subtask {_of(most.subtask, head)} of {_quoted(head.label)} has {_percent(lag / total)} of the lag, "
+                f"{lag:,} {unit}: the lag {grew}. Its partition gets more than the subtask reads."
             )
         else:
             sentence = f"The lag of {_quoted(head.label)} {grew}: the job reads less than arrives."
