@@ -34,23 +34,23 @@ async def until(condition: Callable[[], bool], pilot: Any) -> None:
 def test_top_lists_jobs_and_opens_one(driver: Callable[..., Driver], home: Path) -> None:
     driver("one", **{"execution.checkpointing.interval": "100 ms"}).running()
     hostile = "[red]\x1b[31m evil [/]"
-    ended = {"state": "FAILED", "ended_ms": 2, "error": "ValueError: bad"}
-    registry.write(
-        JobRecord(
-            run="00000000000001-a",
-            job_id="b",
-            name=hostile,
-            program="p.py",
-            owner=this_process(),
-            started_ms=1,
-            **ended,
-        )
+    failed = JobRecord(
+        run="00000000000001-a",
+        job_id="b",
+        name=hostile,
+        program="p.py",
+        owner=this_process(),
+        started_ms=1,
+        ended_ms=2,
+        state="FAILED",
+        error="ValueError: bad",
     )
+    registry.write(failed)
 
     async def use() -> None:
         app = TopApp(RegistryJobs(), 0.2)
         async with app.run_test(size=(160, 50)) as pilot:
-            await until(lambda: app.screen.query("#jobs") and len(cells(app, "#jobs")) == 2, pilot)
+            await until(lambda: bool(app.screen.query("#jobs")) and len(cells(app, "#jobs")) == 2, pilot)
             rows = cells(app, "#jobs")
             assert [row[0] for row in rows] == ["b", "one"], "what failed comes first"
             assert "\x1b" not in rows[0][-1] and "[red]" in rows[0][-1]
