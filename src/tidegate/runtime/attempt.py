@@ -228,7 +228,7 @@ class Attempt:
         """Start what can start now: the next round or the end. Else set the timer for the next look."""
         if not isinstance(self.phase, Over):
             self.checkpoints.record()
-            if self._keeper is not None and self._steps.at_rest and self._keeper.take_due():
+            if self._keeper is not None and self._keeper.take_due():
                 self._steps.checkpoints.submit(self._keeper.write, may_drop=True)
         if self._running is not None or isinstance(self.phase, Over):
             return

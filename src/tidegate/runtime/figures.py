@@ -6,6 +6,7 @@ in the thread of who looks.
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,27 @@ from tidegate.state.snapshot import OperatorSnapshot
 
 _LATEST, _LATEST_MS = 20, 10_000
 """How many of the latest rounds the parts of time are of, and over which time: at least one round."""
+_SHARES = 1000
+_KEYS, _HEAVY = 5, 0.01
+"""How many heavy keys of an operator are shown, and from which part of its records on."""
+
+
+@dataclass(frozen=True)
+class HeavyKey:
+    """A key of a keyed operator that takes a large part of its records. ``share``: of all records of the operator in the latest
+    rounds, 0 to 1; an estimate by a few records of each chunk. ``subtask``: which subtask has the key."""
+
+    key: str
+    share: float
+    subtask: int
+
+
+@dataclass(frozen=True)
+class OperatorState:
+    """The state of an operator: bytes of all its files, and about how many belong to which state."""
+
+    bytes: int
+    states: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +74,24 @@ class SubtaskView:
     """How often Spark ran a task of the subtask again."""
 
 
+class Shown(NamedTuple):
+    """The figures of the latest rounds. States and keys: by operator id; keys by that of their chain's first one."""
+
+    subtasks: tuple[SubtaskView, ...]
+    states: Mapping[int, OperatorState]
+    heavy_keys: Mapping[int, tuple[HeavyKey, ...]]
+
+
 class _Round(NamedTuple):
     """An accepted round. ``rest``: by level, how long the slowest tasks of this level and of all later levels worked. ``work`` and
-    ``records``: by place, of each subtask."""
+    ``records``: by place, of each subtask. ``heavy``: as in acks, where there are keys."""
 
     started_ms: int
     ended_ms: float
     rest: list[float]
     work: dict[tuple[int, int], float]
     records: dict[tuple[int, int], int]
+    heavy: dict[tuple[int, int], tuple[int, tuple[tuple[str, int], ...]]]
 
 
 class _Totals:
@@ -86,7 +117,7 @@ class _Totals:
 
 
 class SubtaskTally:
-    """The subtasks of a job over its accepted rounds. ``add`` belongs to the job's thread, ``views`` to any thread."""
+    """The subtasks of a job over its accepted rounds. ``add`` belongs to the job's thread, ``shown`` to any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -95,7 +126,10 @@ class SubtaskTally:
         self._latest: deque[_Round] = deque(maxlen=_LATEST)
         self._lags: Mapping[int, Lag] = {}
         self._heads: dict[int, int] = {}
-        self._shown: tuple[SubtaskView, ...] | None = None
+        self._shown: Shown | None = None
+        self._most_shares = _SHARES
+        self._shares: dict[str, Mapping[str, int]] = {}
+        """Of state files: about how many bytes belong to which state."""
 
     def graph(self, graph: JobGraph) -> None:
         """Show every subtask of the program. What is known of a subtask stays."""
@@ -112,20 +146,72 @@ class SubtaskTally:
         rest = [sum(sum(parts) for parts in slowest[level:]) for level in range(len(slowest))]
         work = {(ack.chain, ack.subtask): ack.work.seconds for ack in acks}
         records = {(ack.chain, ack.subtask): ack.records_in for ack in acks}
+        heavy = {(ack.chain, ack.subtask): ack.heavy for ack in acks if ack.heavy is not None}
         with self._lock:
             for ack in acks:
                 self._totals[ack.chain, ack.subtask].add(ack)
-            self._latest.append(_Round(started_ms, started_ms + seconds * 1000, rest, work, records))
+            for ack in acks:
+                self._shares |= ack.shares
+            if len(self._shares) > self._most_shares:
+                self._forget_shares()
+            self._latest.append(_Round(started_ms, started_ms + seconds * 1000, rest, work, records, heavy))
             while len(self._latest) > 1 and self._latest[1].started_ms < started_ms - _LATEST_MS:
                 self._latest.popleft()
             self._lags, self._shown = lags, None
 
-    def views(self) -> tuple[SubtaskView, ...]:
+    def shown(self) -> Shown:
+        """Return the figures of the latest rounds. They are made once a round, when somebody looks."""
         with self._lock:
             if self._shown is None:
                 latest = list(self._latest)
-                self._shown = tuple(self._view(place, of, latest) for place, of in self._totals.items())
+                subtasks = tuple(self._view(place, of, latest) for place, of in self._totals.items())
+                self._shown = Shown(subtasks, self._states(), self._heavy_keys(latest))
             return self._shown
+
+    def _states(self) -> dict[int, OperatorState]:
+        found: dict[int, list[OperatorSnapshot]] = {}
+        for totals in self._totals.values():
+            for operator_id, snapshot in totals.ack.snapshots.items() if totals.ack is not None else ():
+                if snapshot.keyed is not None or snapshot.stored():
+                    found.setdefault(operator_id, []).append(snapshot)
+        return {operator_id: self._state(snapshots) for operator_id, snapshots in found.items()}
+
+    def _forget_shares(self) -> None:
+        """Forget the files that no subtask refers to any more."""
+        acks = (totals.ack for totals in self._totals.values() if totals.ack is not None)
+        needed = {file.path for ack in acks for snapshot in ack.snapshots.values() for file in snapshot.files()}
+        self._shares = {path: share for path, share in self._shares.items() if path in needed}
+        self._most_shares = 2 * len(self._shares) + _SHARES
+
+    def _state(self, snapshots: list[OperatorSnapshot]) -> OperatorState:
+        states: dict[str, int] = {}
+        for snapshot in snapshots:
+            for part in snapshot.stored().values():
+                size = sum(file.size for file in part.files) + sum(map(len, part.items))
+                states[part.schema.name] = states.get(part.schema.name, 0) + size
+            keyed = snapshot.keyed
+            for file in keyed.files if keyed is not None else ():
+                alone = {keyed.schemas[0].name: file.size} if keyed is not None and len(keyed.schemas) == 1 else {}
+                for name, size in self._shares.get(file.path, alone).items():
+                    states[name] = states.get(name, 0) + size
+        return OperatorState(sum(map(state_bytes, snapshots)), dict(sorted(states.items(), key=lambda each: -each[1])))
+
+    def _heavy_keys(self, latest: list[_Round]) -> dict[int, tuple[HeavyKey, ...]]:
+        records: dict[int, int] = {}
+        counts: dict[int, dict[tuple[str, int], int]] = {}
+        for (chain, subtask), (seen, keys) in (each for round in latest for each in round.heavy.items()):
+            records[chain] = records.get(chain, 0) + seen
+            of_chain = counts.setdefault(chain, {})
+            for key, count in keys:
+                of_chain[key, subtask] = of_chain.get((key, subtask), 0) + count
+        found = {}
+        for chain, of_chain in counts.items():
+            shares = {place: min(1.0, count / max(1, records[chain])) for place, count in of_chain.items()}
+            heaviest = heapq.nlargest(_KEYS, shares.items(), key=lambda each: each[1])
+            found[self._heads[chain]] = tuple(
+                HeavyKey(key, s, subtask) for (key, subtask), s in heaviest if s >= _HEAVY
+            )
+        return found
 
     def _view(self, place: tuple[int, int], totals: _Totals, latest: list[_Round]) -> SubtaskView:
         chain, subtask = place

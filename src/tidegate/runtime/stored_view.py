@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from tidegate.base import secrets
-from tidegate.base.clock import Clock
+from tidegate.base.clock import FOREVER, Clock
 from tidegate.base.files import Files
 from tidegate.checkpoint.envelope import seal_bytes, unseal
 from tidegate.checkpoint.lease import Lease
@@ -151,12 +151,10 @@ class ViewKeeper:
         self._next = clock.monotonic() * 1000 + FIRST_MS
 
     def take_due(self) -> bool:
-        """Return whether the view should be written now, and count the time from now on."""
-        now = self._clock.monotonic() * 1000
-        if now < self._next:
-            return False
-        self._next = now + EVERY_MS
-        return True
+        """Return whether the view should be written now. If so, the caller writes it: until then nothing is due."""
+        due = self._clock.monotonic() * 1000 >= self._next
+        self._next = FOREVER if due else self._next
+        return due
 
     def write(self, **changes: Any) -> None:
         """Write the view, with changes, unless a newer attempt has the lease. Never raises."""
@@ -166,3 +164,4 @@ class ViewKeeper:
             write_view(self._files, view, self._clock.now_ms(), notes=self._notes(), token=self._lease.token)
         except Exception as error:
             log.warning("the view of the job is not stored: %s", error)
+        self._next = self._clock.monotonic() * 1000 + EVERY_MS

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ from tidegate.common import Types, WatermarkStrategy
 from tidegate.connectors.files.file_format import StreamFormat
 from tidegate.connectors.files.source import FileSource
 from tidegate.connectors.values.ranges import NumberSequenceSource
-from tidegate.datastream import StreamExecutionEnvironment
+from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from tidegate.datastream.state import ValueStateDescriptor
+from tidegate.operators.flow.heavy_keys import KeySampler
 from tidegate.operators.flow.rows import Ack, TaskRun, Work
 from tidegate.runtime.figures import SubtaskView, slowest_tasks
 from tidegate.runtime.statistics import ROUND_PARTS
-from tidegate.runtime.view import JobView
+from tidegate.runtime.view import JobView, OperatorView
 
 NO_TIME = WatermarkStrategy.no_watermarks()
 
@@ -239,3 +243,115 @@ def test_ack_leaves_out_what_says_nothing_and_arrives_whole() -> None:
     ack = Ack(1, 2, "token", wake_up_ms=0, records_in=7, work=Work(user=0.5))
     assert pickle.loads(pickle.dumps(ack, 5)) == ack
     assert set(ack.__getstate__()) == {"chain", "subtask", "token", "run", "wake_up_ms", "records_in", "work"}
+
+
+# -- operators -----------------------------------------------------------------------------------------------------------
+
+
+def by_name(env: StreamExecutionEnvironment, count: int = 20_000) -> None:
+    pairs = numbers(env, count).map(lambda n: ("hot" if n % 5 else f"key {n}", n))
+    pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: b).name("sums").set_parallelism(4).filter(
+        lambda _: False
+    ).print()
+
+
+def operator(view: JobView, name: str) -> OperatorView:
+    return next(o for o in view.operators if o.name == name)
+
+
+def test_hot_key_is_shown_with_its_share_and_its_subtask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = TimedJob(tmp_path, monkeypatch, by_name).run()
+    (hot,) = operator(view, "sums").heavy_keys
+    assert hot.key == "'hot'"
+    assert hot.share == pytest.approx(0.8, abs=0.05)
+    subtask = subtasks(view, 1)[hot.subtask]
+    assert subtask.records_in == max(each.records_in for each in subtasks(view, 1)) >= 16_000
+    assert operator(view, "numbers").heavy_keys == ()
+
+
+def test_hidden_keys_show_that_there_is_a_hot_one_and_not_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: dict[str, Any] = {"tidegate.metrics.heavy-keys": "hide", "tidegate.round.max-records": 7_000}
+    view = TimedJob(tmp_path, monkeypatch, by_name, **keys).run()
+    (hot,) = operator(view, "sums").heavy_keys
+    assert "hot" not in hot.key
+    assert hot.key.startswith("hidden key ")
+    assert hot.share == pytest.approx(0.8, abs=0.05), "the same name in every round"
+
+
+def test_heavy_keys_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: dict[str, Any] = {"tidegate.metrics.heavy-keys": "off"}
+    view = TimedJob(tmp_path, monkeypatch, by_name, **keys).run()
+    assert operator(view, "sums").heavy_keys == ()
+
+
+@pytest.mark.parametrize("period", [64, 61, 100, 4096])
+def test_keys_that_come_in_turn_are_not_heavy(period: int) -> None:
+    sampler = KeySampler()
+    for start in range(0, 64 * 4096, 4096):
+        sampler.look([number % period for number in range(start, start + 4096)])
+    heaviest = sampler.heaviest()
+    assert heaviest is not None
+    assert all(count <= heaviest.records * 0.1 for _, count in heaviest.keys)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100, 4096])
+def test_sampled_counts_are_near_the_real_ones_whatever_the_size_of_chunks(chunk: int) -> None:
+    sampler, dice = KeySampler(), random.Random(7)
+    keys = ["a" if dice.random() < 0.3 else f"other {number}" for number in range(40_000)]
+    for start in range(0, len(keys), chunk):
+        sampler.look(keys[start : start + chunk])
+    heaviest = sampler.heaviest()
+    assert heaviest is not None
+    assert heaviest.records == 40_000
+    ((text, count),) = heaviest.keys
+    assert text == "'a'"
+    assert count == pytest.approx(12_000, rel=0.1)
+
+
+def test_long_keys_are_cut() -> None:
+    sampler = KeySampler()
+    sampler.look(["x" * 10_000] * 10)
+    heaviest = sampler.heaviest()
+    assert heaviest is not None
+    assert len(heaviest.keys[0][0]) == 80
+
+
+class TwoStates(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.small = runtime_context.get_state(ValueStateDescriptor("small", Types.LONG()))
+        self.large = runtime_context.get_state(ValueStateDescriptor("large", Types.STRING()))
+
+    def process_element(self, value: int, ctx: Any) -> Any:
+        self.small.update(value)
+        self.large.update("x" * 500)
+        yield value
+
+
+@pytest.mark.parametrize("rounds", [1, 12])
+def test_bytes_of_an_operator_are_shown_by_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        keyed = numbers(env, 1200).key_by(lambda n: n, Types.LONG()).process(TwoStates(), Types.LONG())
+        keyed.name("two").set_parallelism(2).filter(lambda _: False).print()
+
+    keys: dict[str, Any] = {"tidegate.round.max-records": 1200 // rounds}
+    job = TimedJob(tmp_path, monkeypatch, build, **keys)
+    job.run()
+    two = operator(job.views[-1], "two")
+    assert two.state_bytes is not None
+    assert two.state_bytes == sum(s.state_bytes for s in subtasks(job.views[-1], 1)) > 600_000
+    assert list(two.states) == ["large", "small"]
+    assert sum(two.states.values()) == pytest.approx(two.state_bytes, rel=0.05)
+    assert two.states["large"] > 5 * two.states["small"] > 0
+    assert operator(job.views[-1], "numbers").state_bytes is None
+
+
+def test_operator_says_how_its_functions_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(env: StreamExecutionEnvironment) -> None:
+        numbers(env, 10).map(lambda n: n + 1).name("inlined").map(print).name("called").print()
+
+    view = TimedJob(tmp_path, monkeypatch, build).master.view()
+    (inlined,), (called,) = operator(view, "inlined").functions, operator(view, "called").functions
+    assert re.search(r"^function .*<lambda> is (inlined|on columns)", inlined)
+    assert called.startswith("function print is called")

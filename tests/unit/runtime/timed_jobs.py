@@ -10,6 +10,7 @@ import pytest
 
 from tests.simulation.engine import Chances, SimulatedEngine
 from tests.simulation.executor import simulated_environment
+from tests.simulation.lanes import SimulatedLanes
 from tidegate.base.clock import ManualClock, Stopwatch
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.executor import instead_of_all
@@ -32,7 +33,7 @@ class TimedEngine(SimulatedEngine):
 
 
 class TimedJob:
-    """``build`` makes the program. ``views``: the view after every accepted round."""
+    """``build`` makes the program. ``views``: the view after every accepted round. Everything runs in one thread."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class TimedJob:
             clock=_clock,
             local_root=f"{directory}/local",
             listeners=[lambda _: self.views.append(self.master.view())],
+            lanes=lambda inbox, _: SimulatedLanes(inbox, 1),
         )
 
     def run(self) -> JobView:

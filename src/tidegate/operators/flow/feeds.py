@@ -25,6 +25,7 @@ from tidegate.operators.contracts.batch import Batch, Keys, Rows, TimeList
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, StreamOperator
 from tidegate.operators.contracts.source import SplitInterval
 from tidegate.operators.flow.backlog import ChannelBacklog, LogReader, Pace, SplitBacklog, chosen
+from tidegate.operators.flow.heavy_keys import Heavy, KeySampler
 from tidegate.operators.flow.inputs import Channel, ChannelInput, ChannelSide
 from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Ack, Payload, Row, Status
 from tidegate.operators.kinds.source import SourceOperator
@@ -69,6 +70,10 @@ class Feed(Protocol):
     @property
     def bytes_in(self) -> int: ...
 
+    def heavy_keys(self) -> Heavy | None:
+        """Return the heaviest keys, if the records have keys."""
+        ...
+
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
         """Yield the steps to run; each step may leave rows to send."""
         ...
@@ -112,6 +117,8 @@ class ChannelFeed:
         self._side, self._pipeline, self._round, self._ack, self._pace = side, pipeline, round, ack, _pace(round)
         self.read_seconds = 0.0
         head = self._head = pipeline.head
+        settings = head.setup.settings
+        self._sampler = None if settings.heavy_keys == "off" else KeySampler(settings.heavy_keys, settings.key_salt)
         snapshot = round.plan.snapshots.get(head.id, EMPTY)
         self._backlog = ChannelBacklog(snapshot.in_flight, files, side.groups, side.pinned)
         # Every channel starts the round as active: only its barrier, after all its chunks, may report that it is idle.
@@ -188,7 +195,12 @@ class ChannelFeed:
         started = Stopwatch.now()
         batch = self._side.packers[edge].unpack(payload)
         self.read_seconds += Stopwatch.now() - started
+        if self._sampler is not None and batch.keys is not None:
+            self._sampler.look(batch.keys)
         return batch
+
+    def heavy_keys(self) -> Heavy | None:
+        return None if self._sampler is None else self._sampler.heaviest()
 
     def _process(self, edge: int, batch: Batch, pace: Pace | None, start: int = 0) -> int:
         """Process records from ``start`` on. Return the number of processed records, including the records before
@@ -325,6 +337,9 @@ class SplitFeed:
             self._backlog.end(split)
         else:
             self._source.finish(split)
+
+    def heavy_keys(self) -> Heavy | None:
+        return None
 
     def in_flight(self, path: str) -> InFlightPart | None:
         return self._backlog.part(path, self._round.context.version, whole=self._round.plan.whole)

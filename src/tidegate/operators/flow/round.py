@@ -84,7 +84,7 @@ class SubtaskRound:
             yield from self._sent(subtask.take_rows())
             worked = Stopwatch.now() - self._started - self._waited
             self._snapshot()
-            self.ack.work = self._work(worked)
+            self.ack.work, self.ack.heavy = self._work(worked), self._feed.heavy_keys()
             yield from self._barriers()
             faults.point("T2.before-ack", **self._where)
             self.ack.seconds = Stopwatch.now() - self._started
@@ -255,6 +255,7 @@ class SubtaskRound:
         waiting = self.ack.snapshots.get(operator.id, EMPTY).parts
         self.ack.snapshots[operator.id] = operator.snapshot().with_parts(waiting)
         self.ack.snapshot_seconds[operator.id] = Stopwatch.now() - started
+        self.ack.shares |= operator.state_shares()
 
     def _barriers(self) -> Iterator[Row]:
         """Step 6 for the subtasks downstream: send one barrier each, after everything else."""

@@ -168,6 +168,10 @@ class Ack:
     misfits: dict[int, list[str]] = field(default_factory=dict)
     """Result of a rehearsal: per operator the states that are declared otherwise than they are stored."""
     work: Work = NO_WORK
+    shares: dict[str, dict[str, int]] = field(default_factory=dict)
+    """About how many bytes of the files that the round has written belong to which state: path -> name -> bytes."""
+    heavy: tuple[int, tuple[tuple[str, int], ...]] | None = None
+    """The number of records with keys, and the heaviest keys with about as many records (``heavy_keys.py``)."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields that say something: with thousands of subtasks the driver reads as many acks a round."""
