@@ -56,7 +56,7 @@ def start(place: Path, life: str, **keys: Any) -> StartedJob:
         **({"restart-strategy.fixed-delay.delay": "1 ms"} if life == "restarted" else {}),
         **keys,
     }
-    env = simulated_environment(place / life, **keys).set_parallelism(2)
+    env = simulated_environment(place / life, workers=1, **keys).set_parallelism(2)
     source = DataGeneratorSource(
         lambda index: (index % 3, index), 60 if life == "finished" else None, records_per_second=1000
     )
@@ -101,11 +101,12 @@ class Shown:
         """Trigger an operation and return its result."""
         status, begun = self.ask("POST", path, body)
         assert status in (200, 202), begun
-        return eventually(lambda: self._result(f"{answers}/{begun['request-id']}"), f"{path} has ended")
+        (result,) = eventually(lambda: self._result(f"{answers}/{begun['request-id']}"), f"{path} has ended")
+        return result
 
     def _result(self, path: str) -> Any:
         answer = self.get(path)
-        return answer["operation"] if answer["status"]["id"] == "COMPLETED" else None
+        return (answer["operation"],) if answer["status"]["id"] == "COMPLETED" else None
 
 
 @contextmanager
