@@ -107,9 +107,6 @@ def _round_samples(view: JobView) -> Iterator[Sample]:
             yield "tidegate_round_part_seconds", "gauge", "Where the latest round's time went.", {"part": part}, seconds
         text = "Local stores that were built from all their files."
         yield "tidegate_state_rebuilds_total", "counter", text, {}, view.totals.rebuilds
-        for part, seconds in latest.parts.items():
-            text = "Where the time of the latest round went."
-            yield "tidegate_round_part_seconds", "gauge", text, {"part": part}, seconds
 
 
 def _operator_samples(o: OperatorView) -> Iterator[Sample]:
@@ -171,38 +168,6 @@ def _subtask_samples(view: JobView) -> Iterator[Sample]:
                 yield f"tidegate_subtask_{name}", kind, text, labels, value
         if s.lag is not None:
             text = "What the source knows of and has not read."
-            yield "tidegate_subtask_lag", "gauge", text, {**labels, "unit": s.lag_unit}, s.lag
-
-    for state, size in o.states.items():
-        yield f"{prefix}state_bytes", "gauge", "Of all files of a state.", {**labels, "state": state}, size
-    if o.heavy_keys:
-        text = "Part of the records that the heaviest key takes, 0 to 1."
-        yield f"{prefix}heaviest_key_ratio", "gauge", text, labels, o.heavy_keys[0].share
-
-
-def _subtask_samples(view: JobView) -> Iterator[Sample]:
-    heads: dict[int, str] = {}
-    for operator in view.operators:
-        heads.setdefault(operator.chain, operator.name)
-    latest = "Part of the time of the latest rounds, 0 to 1."
-    for s in view.subtasks:
-        labels = {"operator": heads.get(s.chain, ""), "chain": str(s.chain), "subtask": str(s.subtask)}
-        for name, kind, text, value in (
-            ("busy_ratio", "gauge", latest, s.busy),
-            ("backpressured_ratio", "gauge", latest, s.back_pressured),
-            ("idle_ratio", "gauge", latest, s.idle),
-            ("records_in_total", "counter", "Records that came into the subtask.", s.records_in),
-            ("records_out_total", "counter", "Records that left the subtask.", s.records_out),
-            ("bytes_in_total", "counter", "Bytes from other subtasks.", s.bytes_in),
-            ("bytes_out_total", "counter", "Bytes to other subtasks.", s.bytes_out),
-            ("state_bytes", "gauge", "Bytes of the state files of the subtask.", s.state_bytes),
-            ("retries_total", "counter", "How often Spark ran a task of the subtask again.", s.retries),
-            ("watermark_milliseconds", "gauge", "Event time of the subtask.", s.watermark),
-        ):
-            if value is not None and value not in (MIN_WATERMARK, MAX_WATERMARK):
-                yield f"tidegate_subtask_{name}", kind, text, labels, value
-        if s.lag is not None:
-            text = "What the source knows of and has not read: records, or bytes of files."
             yield "tidegate_subtask_lag", "gauge", text, {**labels, "unit": s.lag_unit}, s.lag
 
 
