@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tidegate.base.errors import RefusedError
 from tidegate.base.hashing import flink_job_id, vertex_id
 from tidegate.control.flink import routes
 from tidegate.control.flink.programs import Program, RunRequest
-from tidegate.control.flink.requests import Call
+from tidegate.control.flink.requests import ApiError, Call
 from tidegate.control.jobs import Jobs
 from tidegate.control.process_jobs import ProcessJobs
 
@@ -200,7 +201,8 @@ def test_stop_and_cancel_end_jobs_and_their_results_stay(shown: Shown, place: Pa
     for name, mode in (("stopped", "FINISHED"), ("cancelled", "CANCELED")):
         controlled = shown.add(start(place / name, "running", **{"tidegate.job-id": name}))
         eventually(
-            lambda name=name: shown.get(f"/jobs/{name}/metrics?get=tidegate.rounds")[0]["value"] != "0", "it runs"
+            partial(lambda job: shown.get(f"/jobs/{job}/metrics?get=tidegate.rounds")[0]["value"] != "0", name),
+            "it runs",
         )
         if name == "stopped":
             saved = shown.after(
@@ -210,7 +212,7 @@ def test_stop_and_cancel_end_jobs_and_their_results_stay(shown: Shown, place: Pa
             body = {"target-directory": f"{place}/last", "cancel-job": True}
             saved = shown.after(f"/jobs/{name}/savepoints", body, f"/jobs/{name}/savepoints")
         assert (Path(saved["location"]) / "_metadata").is_file()
-        eventually(lambda name=name, mode=mode: shown.get(f"/jobs/{name}/status")["status"] == mode, "it has ended")
+        eventually(partial(lambda job, end: shown.get(f"/jobs/{job}/status")["status"] == end, name, mode), "it ended")
         status, refused = shown.ask("PATCH", f"/jobs/{name}?mode=cancel")
         assert (status, mode) in ((409, "FINISHED"), (202, "CANCELED")), refused
         shown.jobs.remove(controlled)
@@ -404,12 +406,12 @@ def test_programs_are_uploaded_listed_run_and_deleted() -> None:
     ran = handled(site, "POST", "/jars/{jarid}/run", jar="1_job.py", content=body, query={"entry-class": ["main"]})
     assert ran["jobid"] == flink_job_id("started-job")
     assert kept.ran == [RunRequest(entry="main", parallelism=3, arguments=("a b",), savepoint="/s", claim_mode="claim")]
-    with pytest.raises(routes.ApiError, match="at least 1"):
+    with pytest.raises(ApiError, match="at least 1"):
         handled(site, "POST", "/jars/{jarid}/run", jar="1_job.py", content=b'{"parallelism": 0}')
-    with pytest.raises(routes.ApiError, match="no program 'x'"):
+    with pytest.raises(ApiError, match="no program 'x'"):
         handled(site, "POST", "/jars/{jarid}/run", jar="x")
-    with pytest.raises(routes.ApiError, match="exactly one file"):
+    with pytest.raises(ApiError, match="exactly one file"):
         handled(site, "POST", "/jars/upload", content=b"--x--", content_type="multipart/form-data; boundary=x")
-    with pytest.raises(routes.ApiError, match="multipart/form-data"):
+    with pytest.raises(ApiError, match="multipart/form-data"):
         handled(site, "POST", "/jars/upload", content=b"x", content_type="text/plain")
     assert handled(site, "DELETE", "/jars/{jarid}", jar="1_job.py") == {} and kept.kept == {}
