@@ -37,7 +37,9 @@ def main() -> None:
             visitor.page.goto(server.address, wait_until="commit")
             there = visitor.page.evaluate(_THERE)
             firsts.append((visitor.page.evaluate(_FIRST), there))
-        print(f"first paint {median(f for f, _ in firsts):.0f} ms, jobs shown {median(t for _, t in firsts):.0f} ms (median of 5)")
+        print(
+            f"first paint {median(f for f, _ in firsts):.0f} ms, jobs shown {median(t for _, t in firsts):.0f} ms (median of 5)"
+        )
         for job, route in (
             ("large", "#/jobs/large/checkpoints"),
             ("large", "#/jobs/large/graph?operator=4&subtask=2"),
