@@ -1,4 +1,7 @@
-"""A real job whose names, keys, states and exceptions are markup: ``python -m tests.web.hostile_job DIRECTORY`` runs it for ever."""
+"""A real job whose names, keys, states and exceptions are markup.
+
+``python -m tests.web.hostile_job DIRECTORY`` runs it for ever.
+"""
 
 from __future__ import annotations
 
