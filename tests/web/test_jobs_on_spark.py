@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.incidents.started import NAMES, Incident
+from tests.incidents.started import NAMES, ROOT, Incident
 from tests.web.browser import Visitor, visiting
 from tests.web.test_page import PAGES, QUESTIONS
 from tidegate.control.registry_jobs import RegistryJobs
@@ -106,6 +108,27 @@ def test_every_page_during_failures_and_restarts(started: Incident, person: Visi
     expect(person.page.locator("article").first).to_be_hidden()
     person.page.locator(".pages").get_by_role("link", name="Exceptions").click()
     expect(person.page.locator("article pre").first).to_be_visible()
+
+
+@pytest.mark.slow
+def test_markup_in_names_keys_states_and_exceptions_stays_text(tmp_path: Path, person: Visitor) -> None:
+    page = person.page
+    with open(tmp_path / "hostile.log", "wb") as log:
+        command = [sys.executable, "-m", "tests.web.hostile_job", str(tmp_path)]
+        driver = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        page.get_by_role("link", name="<img src=x").first.click(timeout=FIRST_MS)
+        page.locator(".pages").get_by_role("link", name="Exceptions").click()
+        expect(page.locator("article").first).to_contain_text("<script>window.hacked=1</script>", timeout=FIRST_MS)
+        look_at_every_page(person)
+        page.locator(".pages").get_by_role("link", name="State").click()
+        page.locator("main table a", has_text="<img").first.click(timeout=FIRST_MS)
+        expect(page.get_by_role("region", name="Entries")).to_contain_text("<img src=x onerror=", timeout=FIRST_MS)
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("#page img:not([src='/assets/icon.svg']), #page script").count() == 0
+    finally:
+        driver.kill()
+        driver.wait()
 
 
 @pytest.mark.slow

@@ -96,15 +96,15 @@ function Picture({ job, operators, load, chosen }) {
   const ways = size && (operators.length > MANY ? [false, true] : [size.width < 640]).map((upright) => place(operators, upright));
   const plan = ways?.reduce((best, way) => (fitOf(way) > fitOf(best) ? way : best));
   const fit = plan && fitOf(plan);
-  if (plan) size.height = Math.max(240, Math.min(size.high, plan.height * fit + 24));
-  const at = plan && (view ?? { scale: fit, x: (plan.width - size.width / fit) / 2, y: (plan.height - size.height / fit) / 2 });
-  const zoom = (by, px = size.width / 2, py = size.height / 2) => {
+  const height = plan ? Math.max(240, Math.min(size.high, plan.height * fit + 24)) : 240;
+  const at = plan && (view ?? { scale: fit, x: (plan.width - size.width / fit) / 2, y: (plan.height - height / fit) / 2 });
+  const zoom = (by, px = size.width / 2, py = height / 2) => {
     const scale = Math.min(2, Math.max(fit * 0.5, at.scale * by));
     setView({ scale, x: at.x + px / at.scale - px / scale, y: at.y + py / at.scale - py / scale });
   };
   useEffect(() => {
     const node = plan?.nodes.get(chosen);
-    if (node && fit < 0.6) setView({ scale: 0.9, x: node.x - size.width / 1.8, y: node.y - size.height / 1.8 });
+    if (node && fit < 0.6) setView({ scale: 0.9, x: node.x - size.width / 1.8, y: node.y - height / 1.8 });
   }, [chosen, !plan]);
   const drag = (e) => {
     if (e.button || e.target.closest("a")) return;
@@ -139,8 +139,8 @@ function Picture({ job, operators, load, chosen }) {
       <span class="push"></span>
       <button type="button" class="small" onClick=${() => zoom(1.25)} aria-label="Larger">+</button><button type="button" class="small" onClick=${() => zoom(0.8)} aria-label="Smaller">−</button><button type="button" class="small" onClick=${() => setView(null)}>Fit</button>
     </div>
-    <div ref=${frame} class="canvas" style=${{ height: `${size?.height ?? 240}px` }} tabindex="0" role="group" aria-label="Graph of the operators. Arrow keys move it, plus and minus change its size, 0 fits it." onKeyDown=${keys} onPointerDown=${drag} onWheel=${wheel}>
-      ${plan && html`<svg width=${size.width} height=${size.height} class=${far ? "far" : ""}><g transform="scale(${at.scale}) translate(${-at.x},${-at.y})">
+    <div ref=${frame} class="canvas" style=${{ height: `${height}px` }} tabindex="0" role="group" aria-label="Graph of the operators. Arrow keys move it, plus and minus change its size, 0 fits it." onKeyDown=${keys} onPointerDown=${drag} onWheel=${wheel}>
+      ${plan && html`<svg width=${size.width} height=${height} class=${far ? "far" : ""}><g transform="scale(${at.scale}) translate(${-at.x},${-at.y})">
         ${plan.edges.map((e) => html`<${Edge} key=${`${e.from}-${e.to}`} edge=${e} rate=${rates.get(e.to)?.records_in_per_second ?? null} most=${most} chained=${rates.get(e.from)?.chain === rates.get(e.to)?.chain} />`)}
         ${operators.map((o) => html`<${Node} key=${o.id} job=${job} o=${o} node=${plan.nodes.get(o.id)} busy=${load.get(o.chain)?.busy} pressed=${load.get(o.chain)?.pressed} heat=${heat(load.get(o.chain))} chosen=${o.id === chosen} faded=${found && !found.includes(o)} far=${far} />`)}
       </g></svg>`}
