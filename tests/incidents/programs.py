@@ -20,7 +20,7 @@ from tidegate.datastream.state import ValueStateDescriptor
 Program = Callable[[StreamExecutionEnvironment, str], Any]
 PROGRAMS: dict[str, Program] = {}
 KEYS: dict[str, dict[str, Any]] = {}
-HOOKS = {"slow-storage": "tests.incidents.arrivals:slow_storage"}
+HOOKS = {"slow-storage": "tests.incidents.storage:slow"}
 """Faults of the surroundings, for ``TIDEGATE_FAULT_HOOK``."""
 
 
