@@ -18,6 +18,13 @@ BIN = Path(sys.executable).parent
 INFERRED = ROOT / "tests" / "unit" / "datastream" / "test_inferred_types.py"
 _WRITTEN = {"prices": "def cents(euros: float) -> int: ...\n"}
 """Modules that programs of the pages write."""
+_MYPY = """[mypy]
+strict = true
+mypy_path = {path}
+follow_imports = silent
+[mypy-pyarrow.*]
+ignore_missing_imports = true
+"""
 
 
 def write_programs(directory: Path) -> list[Path]:
@@ -52,9 +59,7 @@ def commands(directory: Path) -> dict[str, list[str]]:
             }
         )
     )
-    (directory / "mypy.ini").write_text(
-        f"[mypy]\nstrict = true\nmypy_path = {ROOT / 'src'}:{ROOT}\nfollow_imports = silent\n[mypy-pyarrow.*]\nignore_missing_imports = true\n"
-    )
+    (directory / "mypy.ini").write_text(_MYPY.format(path=f"{ROOT / 'src'}:{ROOT}"))
     return {
         "mypy": [str(BIN / "mypy"), "--config-file", "mypy.ini", "--python-executable", python, "."],
         "pyright": [str(BIN / "pyright"), "--pythonpath", python],
