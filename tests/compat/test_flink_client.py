@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,7 @@ def test_classes_of_flinks_client_read_every_answer(tmp_path: Path, monkeypatch:
             shown.after(f"/jobs/running-job/{path}", body, "/jobs/running-job/savepoints")
             begun = shown.ask("POST", f"/jobs/running-job/{path}", body)[1]["request-id"]
             address = f"/jobs/running-job/savepoints/{begun}"
-            eventually(lambda address=address: shown.get(address)["status"]["id"] == "COMPLETED", "it has failed")
+            eventually(partial(shown.result, address), "it has failed")
             answers.append(("/jobs/{jobid}/savepoints/{triggerid}", shown.get(address)))
     lines = [
         json.dumps({"method": "GET", "path": re.sub(r"\{(\w+)\}", r":\1", template), "answer": answer})

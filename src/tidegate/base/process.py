@@ -64,10 +64,9 @@ def quiet_libraries(least: int = logging.WARNING) -> None:
             logger.setLevel(max(least, logging.WARNING))
 
 
-def environment(configuration: Mapping[str, Any]) -> dict[str, str]:
+def environment(configuration: Mapping[str, Any], *, master: str | None = None) -> dict[str, str]:
     """Return what a person wants to know of a driver: versions, host, user, and how it was started, without secrets. Only what
-    can be found at once."""
-    master = configuration.get("spark.master") or os.environ.get("TIDEGATE_MASTER")
+    can be found at once. ``master``: of the engine, if it has one."""
     found = {
         "tidegate": _version("tidegate"),
         "python": platform.python_version(),

@@ -233,6 +233,7 @@ app.command()(commands.logs)
 app.command()(commands.wait)
 app.command()(debug.debug)
 app.command()(web_page.web)
+app.command()(web_page.top)
 
 
 @app.command()

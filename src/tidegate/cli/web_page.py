@@ -1,4 +1,4 @@
-"""``tidegate web``: the page of all jobs."""
+"""``tidegate web``: the page of all jobs; ``tidegate top``: the same on the terminal."""
 
 from __future__ import annotations
 
@@ -76,6 +76,21 @@ def web(
             _new_address_on_enter(server)
     finally:
         server.close()
+
+
+@command
+def top(
+    every: Annotated[float, typer.Option("--every", min=0.2, help="Ask the drivers so often, in seconds.")] = 1.0,
+    verbose: Verbose = False,
+) -> None:
+    """Show your jobs, their rates and checkpoints on the terminal, live. Enter opens a job, Escape goes back, q ends."""
+    from tidegate.base.imports import library
+
+    library("textual", "tidegate top", "top")
+    from tidegate.cli.top import TopApp
+    from tidegate.control.registry_jobs import RegistryJobs
+
+    TopApp(RegistryJobs(), every).run()
 
 
 def _address(server: PageServer) -> str:

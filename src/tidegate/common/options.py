@@ -89,6 +89,11 @@ def _between(least: int, most: int) -> Check:
     return lambda value: None if least <= value <= most else f"must lie between {least:,} and {most:,}"
 
 
+def _collector(value: str) -> str | None:
+    fits = re.fullmatch(r"https?://[^\s/@]+(/\S*)?", value)
+    return None if fits else "must be an address such as http://127.0.0.1:4318, without a user or a password"
+
+
 def _job_id(value: str) -> str | None:
     fits = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", value)
     return None if fits else "must be 1 to 64 letters, digits, '_', '.' or '-', because it names a directory"
@@ -135,6 +140,43 @@ METRICS_TOKEN_FILE = _option(
     TEXT,
     None,
     "A file with a token that each request at metrics.reporter.prom.port must carry (Authorization: Bearer TOKEN).",
+)
+OTEL_METRICS = _option(
+    "metrics.reporter.otel.exporter.endpoint",
+    TEXT,
+    None,
+    "Address of an OpenTelemetry collector (OTLP over HTTP) that gets the metrics: http://HOST:4318. Needs tidegate[otel]. "
+    "OTEL_EXPORTER_OTLP_ENDPOINT in the driver's environment does the same.",
+    check=_collector,
+)
+OTEL_PROTOCOL = _option(
+    "metrics.reporter.otel.exporter.protocol",
+    choice(["HTTP"], {"http/protobuf": "HTTP"}),
+    "HTTP",
+    "The protocol for metrics. There is no gRPC: collectors take HTTP at port 4318.",
+)
+OTEL_INTERVAL = _option(
+    "metrics.reporter.otel.interval", DURATION, 10_000, "How often metrics are sent.", check=_at_least(100, " ms")
+)
+OTEL_TRACES = _option(
+    "traces.reporter.otel.exporter.endpoint",
+    TEXT,
+    None,
+    "Address of an OpenTelemetry collector that gets each checkpoint as a trace, with its steps and subtasks as spans.",
+    check=_collector,
+)
+OTEL_TRACES_PROTOCOL = _option(
+    "traces.reporter.otel.exporter.protocol",
+    choice(["HTTP"], {"http/protobuf": "HTTP"}),
+    "HTTP",
+    "The protocol for traces, as for metrics.",
+)
+OTEL_ROUNDS = _option("traces.reporter.otel.rounds", BOOL, False, "Rounds are traces too, with where their time went.")
+OTEL_SERVICE = _option(
+    "metrics.reporter.otel.service.name",
+    TEXT,
+    None,
+    "service.name in OpenTelemetry. Not set: OTEL_SERVICE_NAME, or tidegate.",
 )
 OBJECT_REUSE = _option(
     "pipeline.object-reuse", BOOL, False, "Never copy records: the program promises not to change them."

@@ -1,7 +1,7 @@
 """The figures of single subtasks: what they did in the latest rounds, and in a checkpoint.
 
-The job's thread adds the acks of accepted rounds, about a microsecond for each subtask. Views are made only when somebody looks,
-in the thread of who looks.
+The job's thread adds the acks of accepted rounds: one or two microseconds for each subtask. Views are made only when somebody
+looks, in the thread of who looks.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class JobMaster:
             is_temporary=self._is_temporary,
             policy=settings.checkpoints,
             configuration=secrets.masked_settings(program.configuration),
-            environment=environment(program.configuration),
+            environment=environment(program.configuration, master=getattr(engine, "master", None)),
             fast_json=settings.fast_json,
         )
         self._inbox = Inbox(self._clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from tidegate.base.errors import ConfigurationError
@@ -25,6 +26,43 @@ class WebSettings:
     ports: range
     password_file: str | None
     token_file: str | None
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """Where OpenTelemetry's figures go. None: where the variables of the environment say, or nowhere."""
+
+    metrics: str | None = None
+    traces: str | None = None
+    interval_ms: int = options.OTEL_INTERVAL.default
+    rounds: bool = False
+    service: str | None = None
+
+    @staticmethod
+    def of(get: Callable[[Option], Any]) -> Telemetry:
+        """Raise ConfigurationError if a collector is named, and the library is missing."""
+        found = Telemetry(
+            get(options.OTEL_METRICS),
+            get(options.OTEL_TRACES),
+            get(options.OTEL_INTERVAL),
+            get(options.OTEL_ROUNDS),
+            get(options.OTEL_SERVICE),
+        )
+        if (found.metrics or found.traces) and not _has_telemetry():
+            raise ConfigurationError(
+                "OpenTelemetry is not installed",
+                where=options.OTEL_METRICS.key if found.metrics else options.OTEL_TRACES.key,
+                found=str(found.metrics or found.traces),
+                cure="run: pip install 'tidegate[otel]'",
+            )
+        return found
+
+
+def _has_telemetry() -> bool:
+    try:
+        return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -86,6 +124,7 @@ class JobSettings:
     watermark_interval_ms: int
     metrics_ports: range | None
     metrics_token_file: str | None
+    telemetry: Telemetry
     control_enabled: bool
     web: WebSettings | None
     control_dirs: tuple[str, ...] | None
@@ -167,6 +206,7 @@ class JobSettings:
             batch_mode=batch_mode,
             metrics_ports=ports_of(ports) if ports else None,
             metrics_token_file=get(options.METRICS_TOKEN_FILE),
+            telemetry=Telemetry.of(get),
             control_enabled=get(options.CONTROL_ENABLED),
             web=_web(get),
             control_dirs=None if get(options.CONTROL_DIRS) is None else tuple(get(options.CONTROL_DIRS)),

@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, get_type_hints
 
 import msgspec
@@ -70,6 +71,7 @@ _FIELDS = _fields()
 _View = msgspec.defstruct("_View", _FIELDS, kw_only=True, omit_defaults=True)
 _Row = tuple[int, int, float, float, float, int, int, int, int | None]
 """The fields of ``SubtaskFigures``."""
+_row = attrgetter(*(each.name for each in dataclasses.fields(SubtaskFigures)))
 
 
 class _Content(msgspec.Struct, kw_only=True):
@@ -132,7 +134,7 @@ def _rows(checkpoints: Iterable[CheckpointView]) -> dict[int, list[_Row]]:
         if room < 0:
             break
         if checkpoint.subtasks:
-            kept[checkpoint.checkpoint_id] = [dataclasses.astuple(each) for each in checkpoint.subtasks]
+            kept[checkpoint.checkpoint_id] = list(map(_row, checkpoint.subtasks))
     return kept
 
 

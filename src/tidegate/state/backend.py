@@ -371,7 +371,9 @@ class KeyedBackend:
 
     def _note_shares(self, written: StateFile, writer: SegmentWriter) -> None:
         if len(writer.shares) > 1:
-            self.shares[written.path] = {name: round(size) for name, size in writer.shares.items()}
+            self.shares[written.path] = {
+                name.decode(errors="replace"): round(size) for name, size in writer.shares.items()
+            }
 
     def _dump(self, writer: SegmentWriter, snapshot: Snapshot) -> None:
         """Write the whole snapshot in canonical form."""

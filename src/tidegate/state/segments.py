@@ -28,7 +28,7 @@ import xxhash
 from tidegate.base.errors import NewerFormatError, StorageError
 from tidegate.base.files import FileHandle, Files, FileWriter, expected_content, read_verified
 from tidegate.base.hashing import hash_text, is_strong, shown_hash
-from tidegate.state.layout import GROUP_BYTES, STATE, state_name
+from tidegate.state.layout import GROUP_BYTES, STATE
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.store import EntryBlock
 
@@ -48,7 +48,7 @@ _TRAILER = struct.Struct(">QQQ8s")
 _SAMPLE = 128
 _SHOWN = 32
 """Entries of a block from which the shares of states are estimated."""
-TIMERS_NAME = "(timers)"
+TIMERS_NAME = b"(timers)"
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_flat = msgspec.msgpack.Decoder(list[bytes | None]).decode
 
@@ -89,7 +89,7 @@ class SegmentWriter:
         self._table = -1
         self._block_items = 16384  # list items, twice the entries; adapts to their size
         self._sampled = False
-        self.shares: dict[str, float] = {}
+        self.shares: dict[bytes, float] = {}
         """About how many bytes belong to which state, by its name, and to timers: by a few entries of each block."""
 
     def add(self, table: int, flat: list[Any], *, deletes: bool) -> None:
@@ -176,12 +176,12 @@ class SegmentWriter:
             self.shares[TIMERS_NAME] = self.shares.get(TIMERS_NAME, 0.0) + size
             return
         step = max(1, len(flat) // (2 * _SHOWN) | 1)
-        found: dict[str, int] = {}
+        found: dict[bytes, int] = {}
         for place in range(0, len(flat), 2 * step):
             key, value = flat[place], flat[place + 1]
-            name = state_name(key)
+            name = key[3 : 3 + key[2]] if len(key) > 3 else b""  # as ``layout.state_name``; decoded once a file
             found[name] = found.get(name, 0) + len(key) + (len(value) if value is not None else 0)
-        every = sum(found.values())
+        every = max(1, sum(found.values()))
         for name, part in found.items():
             self.shares[name] = self.shares.get(name, 0.0) + size * part / every
 

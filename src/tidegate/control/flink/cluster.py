@@ -41,6 +41,11 @@ class Executor:
     subtasks: tuple[tuple[JobNow, Vertex, SubtaskView], ...]
 
     @property
+    def is_local(self) -> bool:
+        """Whether its jobs run in local mode, so that the executor is in the driver."""
+        return all(job.is_local for job, _, _ in self.subtasks)
+
+    @property
     def id(self) -> str:
         return executor_id(self.host)
 
@@ -54,11 +59,6 @@ class Executor:
         for (job_id, _), number in widest.items():
             of_jobs[job_id] = max(of_jobs.get(job_id, 0), number)
         return sum(of_jobs.values())
-
-    @property
-    def is_here(self) -> bool:
-        """Whether the executor is on this host: only then can the server look at it."""
-        return self.host.split(" ")[0].split(":")[0].split("/")[0] in ("", "localhost", "127.0.0.1", platform.node())
 
 
 def executors_of(jobs: Iterable[JobNow]) -> list[Executor]:
@@ -152,9 +152,9 @@ def thread_dump() -> dict[str, Any]:
 # -- executors -------------------------------------------------------------------------------------------------------------
 
 
-def executor_facts(each: Executor, now_ms: int) -> dict[str, Any]:
+def executor_facts(each: Executor) -> dict[str, Any]:
     heard = max((job.details.rounds[-1].started_ms for job, _, _ in each.subtasks if job.details.rounds), default=0)
-    memory = _memory() if each.is_here else (0, 0)
+    memory = _memory() if each.is_local else (0, 0)
     return {
         "id": each.id,
         "path": each.host,
@@ -168,7 +168,7 @@ def executor_facts(each: Executor, now_ms: int) -> dict[str, Any]:
         "totalResource": _NOTHING | {"cpuCores": float(each.slots)},
         "freeResource": _NOTHING,
         "hardware": {
-            "cpuCores": (os.cpu_count() or 0) if each.is_here else 0,
+            "cpuCores": (os.cpu_count() or 0) if each.is_local else 0,
             "physicalMemory": memory[0],
             "freeMemory": memory[1],
             "managedMemory": 0,
@@ -192,12 +192,12 @@ _JVM_FIGURES = (
 )  # fmt: skip
 
 
-def executor_details(each: Executor, now_ms: int) -> dict[str, Any]:
+def executor_details(each: Executor) -> dict[str, Any]:
     """One executor. Figures of a JVM are 0: Python workers run the subtasks. ``metrics`` of the executor has their figures."""
     of_jobs: dict[str, int] = {}
     for job, _, _ in each.subtasks:
         of_jobs[job.id] = of_jobs.get(job.id, 0) + 1
-    return executor_facts(each, now_ms) | {
+    return executor_facts(each) | {
         "metrics": dict.fromkeys(_JVM_FIGURES, 0) | {"garbageCollectors": []},
         "allocatedSlots": [
             {"jobId": id, "resource": _NOTHING | {"cpuCores": 1.0}, "assignedTasks": number}
@@ -206,8 +206,8 @@ def executor_details(each: Executor, now_ms: int) -> dict[str, Any]:
     }
 
 
-def executor_metrics(each: Executor) -> dict[str, float]:
-    """Sum up the subtasks; in local mode also the process of the driver."""
+def executor_metrics(each: Executor, drives: bool) -> dict[str, float]:
+    """Sum up the subtasks. ``drives``: this process is the driver, so its own figures belong to an executor in local mode."""
     names = ("numRecordsIn", "numRecordsOut", "numBytesIn", "numBytesOut", "tidegate.stateBytes", "tidegate.retries")
     found = dict.fromkeys(names, 0.0)
     for job, vertex, subtask in each.subtasks:
@@ -215,7 +215,7 @@ def executor_metrics(each: Executor) -> dict[str, float]:
         for name in names:
             found[name] += values[name]
     found["tidegate.subtasks"] = len(each.subtasks)
-    return found | (of_process() if each.is_here else {})
+    return found | (of_process() if drives and each.is_local else {})
 
 
 def server_metrics(jobs: Sequence[JobNow]) -> dict[str, float]:

@@ -179,13 +179,14 @@ class JobNow:
         return str(self.option(REGISTRY["execution.runtime-mode"])) == "BATCH"
 
     @property
-    def parallelism(self) -> int:
-        return max((vertex.parallelism for vertex in self.vertices), default=1)
+    def is_local(self) -> bool:
+        """Whether the subtasks run in processes of the driver's host that belong to the driver."""
+        configured = self.details.environment.get("master") or self.details.configuration.get("spark.master")
+        return (configured or "local").startswith("local")
 
     @property
-    def hosts(self) -> list[str]:
-        """Where its subtasks ran last."""
-        return sorted({subtask.host for vertex in self.vertices for subtask in vertex.subtasks if subtask.host})
+    def parallelism(self) -> int:
+        return max((vertex.parallelism for vertex in self.vertices), default=1)
 
 
 def executor_id(host: str) -> str:

@@ -60,8 +60,9 @@ class Site:
         programs: Programs | None = None,
         dispose: Callable[[str], None] | None = None,
         triggers: Triggers | None = None,
+        drives: bool = True,
     ) -> None:
-        self.jobs, self.programs, self.dispose = jobs, programs, dispose
+        self.jobs, self.programs, self.dispose, self.drives = jobs, programs, dispose, drives
         self.triggers, self.disposals = triggers or Triggers(), Disposals()
 
     def all(self) -> list[JobNow]:
@@ -103,13 +104,15 @@ def flink_routes(
     programs: Programs | None = None,
     dispose: Callable[[str], None] | None = None,
     triggers: Triggers | None = None,
+    drives: bool = True,
 ) -> list[Route]:
     """Make the routes of Flink's API, below ``/v1`` and without it, and ``/metrics``.
 
     ``programs``: what ``/jars`` shows; None: every request there answers 403. ``dispose``: deletes the snapshot with this address;
-    None: 403. ``triggers``: to look from outside whether a client has got its result.
+    None: 403. ``triggers``: to look from outside whether a client has got its result. ``drives``: the jobs run in this process, so
+    its threads and its memory are those of their driver.
     """
-    site = Site(jobs, programs=programs, dispose=dispose, triggers=triggers)
+    site = Site(jobs, programs=programs, dispose=dispose, triggers=triggers, drives=drives)
     made = [
         Route(prefix + path.path, _endpoint(site, path), methods=[path.method])
         for prefix in ("", "/v1")
@@ -388,7 +391,8 @@ def _subtask_metrics(site: Site, call: Call) -> Any:
 def _executors_metrics(site: Site, call: Call) -> Any:
     wanted, every = call.listed("taskmanagers"), site.all()
     found = cluster.executors_of(every) if wanted is None else [cluster.executor(every, id) for id in wanted]
-    return metrics.aggregated(map(cluster.executor_metrics, found), call.listed("get"), call.listed("agg"))
+    values = [cluster.executor_metrics(each, site.drives) for each in found]
+    return metrics.aggregated(values, call.listed("get"), call.listed("agg"))
 
 
 # -- vertices and subtasks -------------------------------------------------------------------------------------------------
@@ -414,7 +418,7 @@ def _executor(site: Site, call: Call) -> cluster.Executor:
 def _files_of(site: Site, call: Call) -> list[Path]:
     """Return the log files of the jobs that run on the executor: the driver's, where the executor is in the driver."""
     found = _executor(site, call)
-    if not found.is_here:
+    if not found.is_local:
         raise ApiError(
             404, f"The logs of the executor on {found.host} are with Spark: yarn logs, kubectl logs, or Spark's page."
         )
@@ -424,7 +428,7 @@ def _files_of(site: Site, call: Call) -> list[Path]:
 
 def _executor_dump(site: Site, call: Call) -> Any:
     found = _executor(site, call)
-    if not found.is_here:
+    if not found.is_local:
         raise ApiError(404, f"The threads of the executor on {found.host} are shown by Spark's page only.")
     return cluster.thread_dump()
 
@@ -565,12 +569,12 @@ PATHS = (
     FlinkPath("GET", "/jobmanager/stdout", lambda site, call: TextFile(cluster.log_named(site.log_files(), None))),
     # executors
     FlinkPath("GET", "/taskmanagers", lambda site, call: {
-        "taskmanagers": [cluster.executor_facts(each, _now_ms()) for each in cluster.executors_of(site.all())]
+        "taskmanagers": [cluster.executor_facts(each) for each in cluster.executors_of(site.all())]
     }),
     FlinkPath("GET", "/taskmanagers/metrics", _executors_metrics),
-    FlinkPath("GET", _EXECUTOR, lambda site, call: cluster.executor_details(_executor(site, call), _now_ms())),
+    FlinkPath("GET", _EXECUTOR, lambda site, call: cluster.executor_details(_executor(site, call))),
     FlinkPath("GET", _EXECUTOR + "/metrics", lambda site, call: metrics.collection(
-        cluster.executor_metrics(_executor(site, call)), call.listed("get")
+        cluster.executor_metrics(_executor(site, call), site.drives), call.listed("get")
     )),
     FlinkPath("GET", _EXECUTOR + "/thread-dump", _executor_dump),
     FlinkPath("GET", _EXECUTOR + "/logs", lambda site, call: cluster.logs(_files_of(site, call))),

@@ -185,7 +185,7 @@ def _met(details: JobDetails, met: ExceptionView) -> str:
     where, operator = "", _guilty(details, met)
     if operator is not None:
         subtask = "" if met.subtask is None else f"subtask {_of(met.subtask, operator)} of "
-        where = f" in {subtask}'{operator.label}'"
+        where = f" in {subtask}{_quoted(operator.label)}"
     return f"{named}{text}{where}" + ("" if met.key is None else f", at key {met.key}")
 
 
@@ -233,7 +233,7 @@ def _commit(details: JobDetails, now_ms: int) -> Iterator[Finding]:
     yield Finding(
         kind="commit-retried",
         severity=Severity.FAILING,
-        sentence=f"Step 8 (commit) of {what} fails in '{retry.label}' for {duration(now_ms - retry.since_ms, coarse=True)}: "
+        sentence=f"Step 8 (commit) of {what} fails in {_quoted(retry.label)} for {duration(now_ms - retry.since_ms, coarse=True)}: "
         f"attempt {retry.attempt} of {retry.of} failed with {error}.",
         page=Page.CHECKPOINTS,
         operator=retry.operator,
@@ -275,8 +275,8 @@ def _hot_keys(details: JobDetails) -> Iterator[tuple[int, Finding]]:
                 Finding(
                     kind="hot-key",
                     severity=Severity.WARNING,
-                    sentence=f"Key {heaviest.key} has {_percent(heaviest.share)} of the records of '{operator.label}': subtask "
-                    f"{_of(heaviest.subtask, operator)} is busy {_percent(own.busy)} of the time, "
+                    sentence=f"Key {heaviest.key} has {_percent(heaviest.share)} of the records of {_quoted(operator.label)}: "
+                    f"subtask {_of(heaviest.subtask, operator)} is busy {_percent(own.busy)} of the time, "
                     f"the others {_percent(mean(others))}.",
                     page=Page.GRAPH,
                     operator=operator.id,
@@ -315,7 +315,7 @@ def _slow_functions(details: JobDetails) -> Iterator[tuple[int, Finding]]:
         Finding(
             kind="slow-function",
             severity=Severity.WARNING,
-            sentence=f"The function of '{operator.label}'{chained} takes {_ms(cost)} for each record: {who} {verb} busy "
+            sentence=f"The function of {_quoted(operator.label)}{chained} takes {_ms(cost)} for each record: {who} {verb} busy "
             f"{_percent(busiest.busy)} of the time, and user code is {_percent(work['user'] / total)} of the work.",
             page=Page.GRAPH,
             operator=operator.id,
@@ -349,8 +349,8 @@ def _skew(details: JobDetails) -> Iterator[tuple[int, Finding]]:
             Finding(
                 kind="skew",
                 severity=Severity.WARNING,
-                sentence=f"Subtask {_of(most.subtask, head)} of '{head.label}' gets {times:.1f} times the records of the mean: it "
-                f"is busy {_percent(most.busy)} of the time, the others {_percent(mean(others))}.",
+                sentence=f"Subtask {_of(most.subtask, head)} of {_quoted(head.label)} gets {times:.1f} times the records of the "
+                f"mean: it is busy {_percent(most.busy)} of the time, the others {_percent(mean(others))}.",
                 page=Page.GRAPH,
                 operator=head.id,
                 subtask=most.subtask,
@@ -389,8 +389,8 @@ def _watermark(details: JobDetails, now_ms: int) -> Iterator[Finding]:
         yield Finding(
             kind="stuck-watermark",
             severity=Severity.WARNING,
-            sentence=f"Subtask {_of(last.subtask, head)} of '{head.label}' holds the watermark back: it reads no records, and {at}."
-            " Event-time windows and timers do not fire. Set with_idleness if this partition may be empty.",
+            sentence=f"Subtask {_of(last.subtask, head)} of {_quoted(head.label)} holds the watermark back: it reads no "
+            f"records, and {at}. Event-time windows and timers do not fire. Set with_idleness if this partition may be empty.",
             page=Page.GRAPH,
             operator=head.id,
             subtask=last.subtask,
@@ -417,11 +417,11 @@ def _lag(details: JobDetails) -> Iterator[Finding]:
         is_one = len(subtasks) > 1 and lag >= LAG_SHARE * total and lag >= 2 * total / len(subtasks) * 0.75
         if is_one:
             sentence = (
-                f"Subtask {_of(most.subtask, head)} of '{head.label}' has {_percent(lag / total)} of the lag, {lag:,} {unit}: "
-                f"the lag {grew}. Its partition gets more than the subtask reads."
+                f"Subtask {_of(most.subtask, head)} of {_quoted(head.label)} has {_percent(lag / total)} of the lag, "
+                f"{lag:,} {unit}: the lag {grew}. Its partition gets more than the subtask reads."
             )
         else:
-            sentence = f"The lag of '{head.label}' {grew}: the job reads less than arrives."
+            sentence = f"The lag of {_quoted(head.label)} {grew}: the job reads less than arrives."
         yield Finding(
             kind="lagging-partition" if is_one else "growing-lag",
             severity=Severity.WARNING,
@@ -482,7 +482,7 @@ def _storage(details: JobDetails) -> Iterator[Finding]:
     where = (
         ""
         if slowest is None or operator is None
-        else f" in subtask {_of(slowest.subtask, operator)} of '{operator.label}'"
+        else f" in subtask {_of(slowest.subtask, operator)} of {_quoted(operator.label)}"
     )
     yield Finding(
         kind="slow-storage",
@@ -557,7 +557,7 @@ def _growing(details: JobDetails) -> Iterator[Finding]:
         yield Finding(
             kind="growing-state",
             severity=Severity.NOTE,
-            sentence=f"The state of '{operator.label}' grows with every checkpoint: from {_size(sizes[0])} to "
+            sentence=f"The state of {_quoted(operator.label)} grows with every checkpoint: from {_size(sizes[0])} to "
             f"{_size(sizes[-1])} in the last {GROWING_CHECKPOINTS}{named}. Set a time to live if its keys do not come back.",
             page=Page.GRAPH,
             operator=operator.id,
@@ -608,7 +608,7 @@ def _slowest_step(view: CheckpointView, entry: HistoryEntry, details: JobDetails
         slowest = max(entry.operators.values(), key=lambda f: getattr(f, f"{step}_ms"), default=None)
         where = "" if slowest is None or not slowest.name else f", longest in {slowest.name}"
         return f"step {_STEP_NUMBERS[step]} ({step}) took {took}{where}"
-    who = f"subtask {_of(figures.subtask, operator)} of '{operator.label}'"
+    who = f"subtask {_of(figures.subtask, operator)} of {_quoted(operator.label)}"
     slow = f"{who} took {_ms(_took(figures, step))} of {_ms(entry.duration_ms)}"
     if step == "snapshot":
         stored = sum(f.incremental for f in view.subtasks)
@@ -629,6 +629,11 @@ def _took(figures: SubtaskFigures, step: str) -> float:
 
 def _by_id(details: JobDetails, operator: int) -> OperatorView | None:
     return next((o for o in details.operators if o.id == operator), None)
+
+
+def _quoted(label: str) -> str:
+    """Quote the label of an operator. That of a source or sink has its name in quotes already."""
+    return label if "'" in label else f"'{label}'"
 
 
 def _percent(share: float) -> str:

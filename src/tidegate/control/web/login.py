@@ -249,7 +249,7 @@ def cookie_of(scope: Scope, name: str) -> str | None:
 
 _FORM = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Tidegate: log in</title><link rel="stylesheet" href="/assets/login.css"></head>
+<title>Tidegate: log in</title><link rel="stylesheet" href="/assets/page.css"></head>
 <body><main><h1>Tidegate</h1>{problem}
 <form method="post" action="/tidegate/login">
 <label for="secret">{label}</label>

@@ -1,6 +1,6 @@
 """Find the keys that take a large part of a keyed chain's records, by a look at a few keys of each chunk.
 
-A chunk of 4,096 records costs a look at some 65 keys, a small chunk at 8 keys: a few nanoseconds a record. The distance between
+A chunk of 4,096 records costs a look at some 65 keys, a small chunk at 4 keys: a few nanoseconds a record. The distance between
 two looked-at keys is a prime number, and the first of them is another one in each chunk: keys that come in turn are not mistaken
 for heavy ones. The counts are estimates.
 """
@@ -17,10 +17,10 @@ from tidegate.operators.contracts.batch import Keys
 from tidegate.operators.loop.blame import reprlib_repr
 from tidegate.state.keys import visible
 
-_LEAST, _SHARE = 8, 64
+_LEAST, _SHARE = 4, 64
 """Keys of a chunk that are looked at: at least, and one of how many."""
-_MOST_COUNTED, _KEPT = 512, 128
-"""How many keys are counted at a time; how many of them stay when there are more."""
+_MOST_COUNTED, _KEPT = 1024, 256
+"""How many keys are counted at a time; how many of them stay, at most, when there are more."""
 _SENT, _WORTH = 3, 0.05
 """How many keys are sent to the driver at most, and from which part of the subtask's records on."""
 _LONGEST = 80
@@ -63,7 +63,14 @@ class KeySampler:
         for key in keys[self._turn % step :: step]:
             counts[key] = counts.get(key, 0) + step
         if len(counts) > _MOST_COUNTED:
-            self._counts = dict(heapq.nlargest(_KEPT, counts.items(), key=itemgetter(1)))
+            self._forget_rare()
+
+    def _forget_rare(self) -> None:
+        """Drop the keys that were seen least: cheaper than to sort all keys, and a heavy key is soon seen often."""
+        least = min(self._counts.values())
+        while len(self._counts) > _KEPT:
+            self._counts = {key: count for key, count in self._counts.items() if count > least}
+            least *= 2
 
     def heaviest(self) -> Heavy | None:
         """Return what the driver gets. None: there were no keys."""

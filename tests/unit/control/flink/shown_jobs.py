@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def start(place: Path, life: str, **keys: Any) -> StartedJob:
         **({"restart-strategy.fixed-delay.delay": "1 ms"} if life == "restarted" else {}),
         **keys,
     }
-    env = simulated_environment(place / life, **keys).set_parallelism(2)
+    env = simulated_environment(place / life, workers=1, **keys).set_parallelism(2)
     source = DataGeneratorSource(
         lambda index: (index % 3, index), 60 if life == "finished" else None, records_per_second=1000
     )
@@ -101,11 +102,13 @@ class Shown:
         """Trigger an operation and return its result."""
         status, begun = self.ask("POST", path, body)
         assert status in (200, 202), begun
-        return eventually(lambda: self._result(f"{answers}/{begun['request-id']}"), f"{path} has ended")
+        (result,) = eventually(lambda: self.result(f"{answers}/{begun['request-id']}"), f"{path} has ended")
+        return result
 
-    def _result(self, path: str) -> Any:
+    def result(self, path: str) -> Any:
+        """Return the result of an operation in a tuple; None: it has not ended."""
         answer = self.get(path)
-        return answer["operation"] if answer["status"]["id"] == "COMPLETED" else None
+        return (answer["operation"],) if answer["status"]["id"] == "COMPLETED" else None
 
 
 @contextmanager
@@ -124,7 +127,7 @@ def shown_jobs(place: Path) -> Iterator[Shown]:
         return len(view.attempts) == 1 + (life == "restarted") and view.totals.checkpoints > 3
 
     for job, life in zip(started, LIVES, strict=True):
-        eventually(lambda job=job, life=life: as_named(job, life), f"the job is {life}")
+        eventually(partial(as_named, job, life), f"the job is {life}")
     shown.after(
         "/jobs/running-job/savepoints", {"target-directory": f"{place}/savepoints"}, "/jobs/running-job/savepoints"
     )
@@ -173,6 +176,6 @@ def _triggers(shown: Shown) -> dict[str, str]:
         status, begun = shown.ask("POST", f"/jobs/running-job/{kind}", {})
         assert status == 202, begun
         path = f"/jobs/running-job/{kind}/{begun['request-id']}"
-        eventually(lambda path=path: shown.get(path)["status"]["id"] == "COMPLETED", "the operation has ended")
+        eventually(partial(shown.result, path), "the operation has ended")
         found[f"/jobs/{{jobid}}/{kind}/{{triggerid}}"] = begun["request-id"]
     return found

@@ -32,7 +32,7 @@ from tidegate.runtime.view import (
 )
 
 NOW = 1_000_000_000
-SOURCE = OperatorView(0, "orders", "orders", "orders", 4, 128, 0, ())
+SOURCE = OperatorView(0, "orders", "KafkaSource 'orders'", "orders", 4, 128, 0, ())
 TOTALS = OperatorView(1, "totals", "totals", "totals", 4, 128, 1, (0,))
 
 
@@ -217,7 +217,10 @@ def marks(*times: int, rates: tuple[float, ...], operator: int | None = None, be
 def test_stuck_watermark_names_the_subtask_without_records() -> None:
     found = only(marks(NOW, MIN_WATERMARK, rates=(100.0, 0.0)))
     assert (found.kind, found.operator, found.subtask) == ("stuck-watermark", 0, 1)
-    assert "Subtask 2/4 of 'orders' holds the watermark back" in found.sentence and "with_idleness" in found.sentence
+    assert (
+        "Subtask 2/4 of KafkaSource 'orders' holds the watermark back" in found.sentence
+        and "with_idleness" in found.sentence
+    )
     behind = only(marks(NOW - 300_000, NOW, rates=(0.0, 100.0)))
     assert "the others are 5 min" in behind.sentence
 

@@ -122,29 +122,64 @@ def test_stopped_driver_does_not_answer_and_is_shown_with_its_age(driver: Start,
     assert eventually(lambda: browser.page("/jobs/one")["answers"])
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/jobs/nobody", 404),
-        ("GET", "/jobs/one/checkpoints/99", 404),
-        ("GET", "/jobs/one/checkpoints/x", 404),
-        ("GET", "/jobs/one/operations/x", 404),
-        ("GET", "/jobs/one/operations/x?wait=99", 400),
-        ("GET", "/jobs/one/will?action=explode", 400),
-        ("GET", "/jobs/one/log", 404),
-        ("GET", "/snapshots/operators?path=/etc", 409),
-        ("GET", "/snapshots/operators?path=relative", 409),
-        ("GET", "/snapshots/operators", 409),
-        ("POST", "/jobs/nobody/stop", 404),
-        ("POST", "/jobs/one/rescale", 400),
-        ("POST", "/programs?name=a.py", 403),
-        ("GET", "/programs", 403),
-    ],
+MISSING = (
+    ("GET", "/jobs/nobody", 404),
+    ("GET", "/jobs/one/checkpoints/99", 404),
+    ("GET", "/jobs/one/checkpoints/x", 404),
+    ("GET", "/jobs/one/operations/x", 404),
+    ("GET", "/jobs/one/operations/x?wait=99", 400),
+    ("GET", "/jobs/one/will?action=explode", 400),
+    ("GET", "/jobs/one/log", 404),
+    ("GET", "/snapshots/operators?path=/etc", 409),
+    ("GET", "/snapshots/operators?path=relative", 409),
+    ("GET", "/snapshots/operators", 409),
+    ("POST", "/jobs/nobody/stop", 404),
+    ("POST", "/jobs/one/rescale", 400),
+    ("POST", "/programs?name=a.py", 403),
+    ("GET", "/programs", 403),
 )
-def test_what_does_not_exist_is_answered_and_changes_nothing(
-    driver: Start, browser: Browser, method: str, path: str, status: int
-) -> None:
+
+
+def test_what_does_not_exist_is_answered_and_changes_nothing(driver: Start, browser: Browser) -> None:
     driver("one").running()
-    answered, problem = browser.ask(method, f"/tidegate/page{path}", {} if method == "POST" else None)
-    assert (answered, set(problem)) == (status, {"code", "message"}), problem
+    for method, path, status in MISSING:
+        answered, problem = browser.ask(method, f"/tidegate/page{path}", {} if method == "POST" else None)
+        assert (answered, set(problem)) == (status, {"code", "message"}), (path, problem)
     assert browser.page("/jobs/one")["card"]["state"] == "RUNNING"
+
+
+def test_two_people_who_stop_the_same_job_both_get_a_clear_answer(
+    driver: Start, browser: Browser, tmp_path: Path
+) -> None:
+    one = driver("one").running()
+    asked = {"target": f"{tmp_path}/sp"}
+    answers = [browser.ask("POST", "/tidegate/page/jobs/one/stop", asked) for _ in range(2)]
+    one.process.wait()
+    eventually(lambda: browser.page("/jobs/one")["card"]["life"] == "ended")
+    operations = {o["id"]: o for o in browser.page("/jobs/one/operations")}
+    results = [operations[body["id"]]["status"] if code == 202 else body["code"] for code, body in answers]
+    assert results[0] == "succeeded" and results[1] in ("failed", "ended", "refused"), operations
+    late, problem = browser.ask("POST", "/tidegate/page/jobs/one/stop", asked)
+    assert (late, problem["code"]) == (409, "ended") and "FINISHED" in problem["message"]
+    assert len(list((tmp_path / "sp").iterdir())) == 1, "one savepoint was written"
+
+
+def test_job_that_ends_while_it_is_looked_at_stays_shown_from_storage(
+    driver: Start, browser: Browser, home: Path
+) -> None:
+    one = driver("one", count="300", **{"execution.checkpointing.interval": "50 ms"})
+    one.running()
+    events = browser.events("/jobs/one/events")
+    page = first(events, lambda page: page["card"]["life"] == "ended")
+    assert (page["card"]["state"], page["answers"]) == ("FINISHED", True)
+    one.process.wait()
+    fresh = PageServer(RegistryJobs(), server="installation")  # it has never asked the driver
+    try:
+        shown = Browser(fresh).log_in().page("/jobs/one")
+        assert shown["details"]["totals"]["records"] == 300
+        assert [o["uid"] for o in shown["details"]["operators"]] == ["numbers", "totals", "out"]
+        assert shown["details"]["rounds"] and shown["details"]["checkpoints"] and shown["details"]["configuration"]
+        number = shown["details"]["checkpoints"][-1]["checkpoint_id"]
+        assert Browser(fresh).log_in().page(f"/jobs/one/checkpoints/{number}")["story"]
+    finally:
+        fresh.close()
