@@ -156,9 +156,8 @@ const Edge = memo(({ edge, rate: records, most, chained }) => html`<g class="edg
 
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
-const Node = memo(({ job, o, node, busy, pressed, heat: warmth, chosen, faded, far }) => html`<a href=${to(job, "graph", undefined, { operator: o.id })} class="node ${warmth} ${chosen ? "chosen" : ""} ${faded ? "faded" : ""}" aria-current=${chosen ? "true" : undefined}
-    aria-label=${`${o.label}, ${plural(o.parallelism, "subtask")}, busy ${percent(busy)}, waits ${percent(pressed)}`}>
-    <g aria-hidden="true" transform="translate(${node.x - WIDTH / 2},${node.y - HEIGHT / 2})"><title>${o.label}</title>
+const Node = memo(({ job, o, node, busy, pressed, heat: warmth, chosen, faded, far }) => html`<a href=${to(job, "graph", undefined, { operator: o.id })} class="node ${warmth} ${chosen ? "chosen" : ""} ${faded ? "faded" : ""}" aria-current=${chosen ? "true" : undefined}>
+    <g transform="translate(${node.x - WIDTH / 2},${node.y - HEIGHT / 2})"><title>${`${o.label}, waits ${percent(pressed)}`}</title>
       <rect class="box" width=${WIDTH} height=${HEIGHT} rx="6" />
       <text class="name" x="10" y=${far ? 32 : 20}>${cut(o.label, far ? 10 : 21)}</text>
       <text class="more" x="10" y="37">${o.parallelism}× ${busy === undefined ? "" : `· busy ${percent(busy)}`}</text>
