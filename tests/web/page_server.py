@@ -43,6 +43,8 @@ class PageServer:
         self.pages = shown_data.pages(_now())
         self.posted: list[tuple[str, Any]] = []
         self.refuse: Problem | None = None
+        self.odd = shown_data.HOSTILE
+        """A name of a metric, a key, a line of the log ..."""
         self._operations: dict[str, Operation] = {}
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -225,7 +227,7 @@ class PageServer:
                 {
                     "operator": "h5",
                     "uid": "per-customer",
-                    "name": shown_data.HOSTILE if "hacked" in str(request.url) else "per customer",
+                    "name": self.odd if "hacked" in str(request.url) else "per customer",
                     "parallelism": 8,
                     "bytes": 96_000_000,
                     "states": [state("seen", "map", 96_000_000, 90_113)],
@@ -243,14 +245,14 @@ class PageServer:
             }
             for i in range(60)
         ]
-        rows.append({"key": shown_data.HOSTILE, "namespace": shown_data.HOSTILE, "value": shown_data.HOSTILE})
+        rows.append({"key": self.odd, "namespace": self.odd, "value": self.odd})
         return _json({"entries": [row for row in rows if key in row["key"]], "next": None})
 
     async def _difference(self, request: Request) -> Response:
         entries = [
             {"key": "'customer-4711'", "before": "Total(orders=11)", "after": "Total(orders=17)"},
             {"key": "'customer-9'", "before": None, "after": "Total(orders=1)"},
-            {"key": shown_data.HOSTILE, "before": shown_data.HOSTILE, "after": None},
+            {"key": self.odd, "before": self.odd, "after": None},
         ]
         return _json({"added": 1, "removed": 1, "changed": 1, "entries": entries})
 
@@ -261,7 +263,7 @@ class PageServer:
                 f"tidegate.runtime round {9000 + i} accepted, 48,210 records\n"
                 for i in range(120)
             )
-            + shown_data.HOSTILE
+            + self.odd
             + "\n"
         )
         return _json({"from": 0, "to": len(text), "text": text})
@@ -278,7 +280,7 @@ class PageServer:
                 {"name": "orders.parsed", "operator": 1, "kind": "counter", "value": 10_000_000 + wave},
                 {"name": "orders.rejected", "operator": 1, "kind": "counter", "value": 312},
                 {"name": "cache.size", "operator": 3, "kind": "gauge", "value": 900 + wave},
-                {"name": shown_data.HOSTILE, "operator": 5, "kind": "distribution", "value": 4.5},
+                {"name": self.odd, "operator": 5, "kind": "distribution", "value": 4.5},
             ]
         )
 

@@ -32,6 +32,7 @@ def main() -> None:
     DOCS.mkdir(parents=True, exist_ok=True)
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     with served() as server, chromium() as browser:
+        server.odd = "requests"
         server.pages = {id: server.pages[id] for id in _SHOWN}
         slow = next(f.checkpoint_id for f in server.pages["orders-by-hour"].findings if f.checkpoint_id)
         for scheme in schemes:

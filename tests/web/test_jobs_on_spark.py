@@ -67,20 +67,20 @@ def look_at_every_page(person: Visitor) -> None:
         expect(person.page.locator("main h1")).to_have_text(QUESTIONS[name])
 
 
-@pytest.mark.parametrize("started", ["healthy"], indirect=True)
+@pytest.mark.parametrize("started", ["growing-state"], indirect=True)
 def test_running_job_is_shown_live_then_stopped_and_shown_from_its_history(started: Incident, person: Visitor) -> None:
     page = person.page
-    page.get_by_role("link", name="healthy").first.click(timeout=FIRST_MS)
+    page.get_by_role("link", name="growing-state").first.click(timeout=FIRST_MS)
     page.locator(".pages").get_by_role("link", name="Checkpoints").click()
     expect(page.locator(".opened")).to_contain_text("By step", timeout=FIRST_MS)
     look_at_every_page(person)
 
     page.get_by_role("link", name="State", exact=True).click()
-    page.locator("main table a", has_text="totals").first.click(timeout=FIRST_MS)
-    expect(page.get_by_role("region", name="Entries")).to_contain_text("customer")
+    page.locator("main table a", has_text="remember").first.click(timeout=FIRST_MS)
+    expect(page.get_by_role("region", name="Entries").locator("tbody tr").first).to_be_visible()
 
     page.get_by_role("link", name="Graph").click()
-    page.locator(".node", has_text="totals").click()
+    page.locator(".node", has_text="remember").click()
     expect(page.locator(".side")).to_contain_text("Subtasks")
 
     page.get_by_role("link", name="Actions").click()

@@ -156,10 +156,8 @@ const Edge = memo(({ edge, rate: records, most, chained }) => html`<g class="edg
 
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
-const Node = memo(({ job, o, node, busy, pressed, heat: warmth, chosen, faded, far }) => html`<a href=${to(job, "graph", undefined, { operator: o.id })} class="node ${warmth} ${chosen ? "chosen" : ""} ${faded ? "faded" : ""}" aria-current=${chosen ? "true" : undefined}
-    aria-label=${`${o.label}, ${plural(o.parallelism, "subtask")}, busy ${percent(busy)}, waits ${percent(pressed)}`}>
-    <title>${o.label}</title>
-    <g transform="translate(${node.x - WIDTH / 2},${node.y - HEIGHT / 2})">
+const Node = memo(({ job, o, node, busy, pressed, heat: warmth, chosen, faded, far }) => html`<a href=${to(job, "graph", undefined, { operator: o.id })} class="node ${warmth} ${chosen ? "chosen" : ""} ${faded ? "faded" : ""}" aria-current=${chosen ? "true" : undefined}>
+    <g transform="translate(${node.x - WIDTH / 2},${node.y - HEIGHT / 2})"><title>${`${o.label}, waits ${percent(pressed)}`}</title>
       <rect class="box" width=${WIDTH} height=${HEIGHT} rx="6" />
       <text class="name" x="10" y=${far ? 32 : 20}>${cut(o.label, far ? 10 : 21)}</text>
       <text class="more" x="10" y="37">${o.parallelism}× ${busy === undefined ? "" : `· busy ${percent(busy)}`}</text>
@@ -172,7 +170,7 @@ const Node = memo(({ job, o, node, busy, pressed, heat: warmth, chosen, faded, f
 const SUBTASKS = [
   { head: "Subtask", cell: (s, of) => `${s.subtask + 1}/${of.parallelism}`, by: (s) => s.subtask },
   { head: "Busy", cell: (s) => html`<${Bar} label=${`busy ${percent(s.busy)}, waits ${percent(s.back_pressured)}`} parts=${[["busy", s.busy], ["pressed", s.back_pressured]]} />`, by: (s) => s.busy, wide: true },
-  { head: "", cell: (s) => percent(s.busy), num: true },
+  { head: "%", cell: (s) => percent(s.busy), num: true },
   { head: "In", cell: (s) => count(s.records_in), by: (s) => s.records_in, num: true },
   { head: "Rate", cell: (s) => rate(s.records_in_per_second), by: (s) => s.records_in_per_second, num: true },
   { head: "Out", cell: (s) => count(s.records_out), by: (s) => s.records_out, num: true },
@@ -186,7 +184,7 @@ const SUBTASKS = [
 const KEYS = [
   { head: "Key", cell: (k) => html`<code>${k.key}</code>`, wide: true },
   { head: "Share", cell: (k) => html`<${Bar} label=${percent(k.share)} parts=${[["busy", k.share]]} />`, wide: true },
-  { head: "", cell: (k) => percent(k.share), num: true },
+  { head: "%", cell: (k) => percent(k.share), num: true },
   { head: "Subtask", cell: (k) => k.subtask + 1, num: true },
 ];
 const STATES = [
