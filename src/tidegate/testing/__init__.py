@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from tidegate.testing.harness_kinds import harness as harness
     from tidegate.testing.harness_kinds import pipeline_harness as pipeline_harness
     from tidegate.testing.mini_cluster import MiniCluster as MiniCluster
+    from tidegate.testing.sources import At as At
+    from tidegate.testing.sources import Pause as Pause
+    from tidegate.testing.sources import TestSource as TestSource
+    from tidegate.testing.sources import Watermark as Watermark
 
 _PLACES = {
     "FunctionHarness": "function_harness",
@@ -25,6 +29,10 @@ _PLACES = {
     "Record": "function_harness",
     "Timer": "function_harness",
     "MiniCluster": "mini_cluster",
+    "At": "sources",
+    "Pause": "sources",
+    "TestSource": "sources",
+    "Watermark": "sources",
     "Fired": "harness_kinds",
     "harness": "harness_kinds",
     "pipeline_harness": "harness_kinds",

@@ -165,6 +165,12 @@ class Source(ABC):
     its start. False: all splits of a subtask advance at the same time (partitions of a queue), and the slowest decides.
     """
 
+    @property
+    def announces_batches(self) -> bool:
+        """Whether all subtasks downstream of the source's chain see the event time after each batch of a reader, and not
+        only once in a while. It costs a chunk for each batch: for tests."""
+        return False
+
     @abstractmethod
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
         """Return an enumerator. ``restored``: a snapshot, possibly of another parallelism, or None at the first start.
