@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.common import Configuration
 from tidegate.datastream import DataStream, StreamExecutionEnvironment
+from tidegate.datastream.closeable_iterator import CloseableIterator
 
 
 class MiniCluster:
@@ -37,5 +38,7 @@ class MiniCluster:
 
     def collect(self, stream: DataStream, job_name: str | None = None) -> list[Any]:
         """Run the program of the stream to its end, and return the records of the stream."""
-        with stream.execute_and_collect(job_name) as records:
+        records = stream.execute_and_collect(job_name)
+        assert isinstance(records, CloseableIterator)  # there is no limit
+        with records:
             return list(records)

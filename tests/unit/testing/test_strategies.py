@@ -48,7 +48,8 @@ def test_late_records_occur() -> None:
 
 
 def test_gaps_and_skew_occur() -> None:
-    steps, keys = [], []
+    steps: list[int] = []
+    keys: list[str] = []
 
     @given(idle_gaps(st.integers(), 10_000, keys=skewed_keys("ab"), min_size=10))
     def look(found: list[Any]) -> None:

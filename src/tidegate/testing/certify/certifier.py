@@ -54,27 +54,30 @@ class Certifier:
         self.report = Report(job.program.name)
         self._expected: dict[str, Counter[str]] = {}
         self._depends_on_order = False
+        self._unstable = False
+        """Two runs without any difference give different results."""
 
     def reference(self) -> dict[str, Counter[str]] | None:
         """Run the job without faults, in rounds as small as useful. None: it fails, which is a finding."""
         outcome = self._find_size()
         if outcome.error is not None:
-            self.report.add(self._failed(outcome.error))
+            self.report.add(self._failed(outcome))
             return None
         self._expected = outcome.visible
         return self._expected
 
-    def run(self) -> Report:
-        """Run everything. ``reference`` comes first."""
+    def run(self, other: dict[str, Counter[str]] | None = None) -> Report:
+        """Run everything. ``reference`` comes first. ``other``: the result of a process with other hashes."""
         if not self.report.findings:
             self._check_ids()
             self._probe()
+            if other is not None:
+                self._compare_processes(other)
             self._run_schedules()
         self.report.seconds = time.monotonic() - self._started
         return self.report
 
     def _find_size(self) -> Outcome:
-        outcome = self._plain(replace(self._schedule, records=SIZES[0]))
         for size in SIZES:
             self._schedule = replace(self._schedule, records=size)
             outcome = self._plain(self._schedule)
@@ -101,8 +104,8 @@ class Certifier:
 
     def _probe(self) -> None:
         every: list[tuple[str, Callable[[], None]]] = [
-            ("fields", self._probe_memory),
             ("randomness and clocks", self._probe_calls),
+            ("fields", self._probe_memory),
             ("keys", self._probe_keys),
             ("order", self._probe_order),
         ]
@@ -125,7 +128,7 @@ class Certifier:
         self._plain(self._schedule, look=look)
         outcome = self._plain(replace(self._schedule, new_workers=True))
         differ = self._differ(outcome)
-        if differ is None:
+        if differ is None or self._unstable:
             return
         found = []
         for (operator, kind, name), obj in changed.items():
@@ -157,9 +160,10 @@ class Certifier:
         watcher = probes.CallWatcher()
         with probes.watched(watcher):
             self._plain(self._schedule)
+        again = self._differ(self._plain(self._schedule))
+        self._unstable = again is not None
         probes.seed_everything(2)
-        probes.WallClock.now = probes.NOON
-        differ = self._differ(run(self._job, self._schedule)) or self._differ(self._plain(self._schedule))
+        differ = again or self._differ(run(self._job, self._schedule))
         if differ is not None:
             found = [
                 Finding(
@@ -175,11 +179,11 @@ class Certifier:
             self.report.add(*found)
             if not found:
                 self._depends_on_order = True
-        for moved in (3_600.0, 86_400.0 * 45):
+        for moved in (3_600.0, 86_400.0 * 45) if watcher.lines(probes.CLOCK) else ():
             probes.seed_everything(1)
             probes.WallClock.now = probes.NOON + moved
             later = self._differ(run(self._job, self._schedule))
-            if later is not None and differ is None and watcher.lines(probes.CLOCK):
+            if later is not None and differ is None:
                 self.report.add(
                     *(
                         Finding(
@@ -194,10 +198,10 @@ class Certifier:
                     )
                 )
                 break
-        for zone in ("CER+03:30", "CER-09:45"):
+        for zone in ("CER+03:30", "CER-09:45") if watcher.lines(probes.ZONE) else ():
             with probes.time_zone(zone):
                 elsewhere = self._differ(self._plain(self._schedule))
-            if elsewhere is not None and differ is None and watcher.lines(probes.ZONE):
+            if elsewhere is not None and differ is None:
                 self.report.add(
                     *(
                         Finding(
@@ -241,23 +245,28 @@ class Certifier:
             )
 
     def _probe_order(self) -> None:
-        for seed in range(2, 6):
-            outcome = self._plain(replace(self._schedule, seed=self._schedule.seed * 1_000 + seed))
-            differ = self._differ(outcome)
+        """Vary what no job can rely on, without a failure: the order between inputs and splits, rounds, parallelism."""
+        base, seed = self._schedule, self._schedule.seed * 1_000
+        widths: list[int] = [] if self._job.batch else [1, 2, 3]
+        every = [replace(base, seed=seed + number) for number in range(3)]
+        every += [
+            replace(base, parallelism=(width,), records=size) for width in widths for size in (base.records, None)
+        ]
+        for schedule in every:
+            differ = self._differ(self._plain(schedule))
             if differ is not None and not self.report.findings:
                 self._depends_on_order = True
                 self.report.notes.append(
-                    "the result depends on the order or the time in which inputs arrive, which no job can rely on: results after "
-                    f"failures are not compared ({differ})"
+                    "the result depends on the order in which records of several splits or inputs arrive, which no job can rely "
+                    f"on: results after failures are not compared ({differ}; schedule: {schedule})"
                 )
                 return
 
-    def compare_processes(self, other: dict[str, Counter[str]], lines: list[tuple[str, str | None]]) -> None:
-        """Compare with the result of a process with other hashes. ``lines``: operators whose code makes sets, with the lines."""
+    def _compare_processes(self, other: dict[str, Counter[str]]) -> None:
         differ = self._differ(Outcome(other))
-        if differ is None or self._depends_on_order or self.report.has("randomness"):
+        if differ is None or self._unstable or self.report.has("randomness"):
             return
-        for operator, line in lines or [("the job", None)]:
+        for operator, line in self._set_lines() or [("the job", None)]:
             self.report.add(
                 Finding(
                     "order-of-a-set",
@@ -291,7 +300,7 @@ class Certifier:
             return
         if outcome.error is not None:
             if strict or not self.report.findings:
-                self.report.add(self._failed(outcome.error, schedule))
+                self.report.add(self._failed(outcome, schedule))
             return
         if not outcome.fired and not any(vars(schedule.chances).values()) and self._depends_on_order:
             return
@@ -307,7 +316,7 @@ class Certifier:
                         "other-result",
                         "The result is another one after a failure",
                         self._job.recorder(sink),
-                        self._job.sinks[sink].place,
+                        code.line_at(self._job.sinks[sink].place),
                         f"{shown(missing, extra)}; schedule: {schedule}",
                         "look for what the functions remember outside of state, and for what they read from outside",
                     )
@@ -318,7 +327,7 @@ class Certifier:
             "sink-repeats",
             "A sink writes records again after a failure",
             self._job.recorder(sink),
-            self._job.sinks[sink].place,
+            code.line_at(self._job.sinks[sink].place),
             f"{shown(Counter(), extra)}; schedule: {schedule}",
             "use a sink that commits with the checkpoint (FileSink, TwoPhaseCommitSinkFunction), or one that overwrites by key "
             "(JdbcSink with an upsert)",
@@ -335,7 +344,9 @@ class Certifier:
         every = differences(self._expected, outcome.visible)
         return shown(*next(iter(every.values()))) if every else None
 
-    def _failed(self, error: Exception, schedule: Schedule | None = None) -> Finding:
+    def _failed(self, outcome: Outcome, schedule: Schedule | None = None) -> Finding:
+        error = outcome.error
+        assert error is not None
         cause: BaseException = error
         while cause.__cause__ is not None and not isinstance(cause, StateAccessError):
             cause = cause.__cause__
@@ -348,11 +359,11 @@ class Certifier:
         elif TOLD in str(cause):
             kind, title = "touches-outside", "A function calls another system"
             cure = "give certify a function that answers from recorded data, for example by an argument of the program"
-        return Finding(kind, title, where, None, f"{_first_line(cause)}{during}", cure)
+        return Finding(kind, title, where, outcome.failed_at, f"{_first_line(cause)}{during}", cure)
 
     def _with_place(self, operator: str) -> str:
         place = next((t.place for t in self._job.program.transformations if t.name == operator), None)
-        return f"operator '{operator}'" + (f" (added at {place})" if place else "")
+        return f"operator '{operator}'" + (f" (added at {code.short(place)})" if place else "")
 
     def _operator_at(self, place: str) -> str:
         """Return the operator whose code has a line."""
@@ -375,9 +386,9 @@ class Certifier:
                 if i.partitioning is not None and i.partitioning.selector is not None:
                     yield t.name, i.partitioning.selector
 
-    def set_lines(self) -> list[tuple[str, str | None]]:
+    def _set_lines(self) -> list[tuple[str, str | None]]:
         """Return the operators whose code makes sets or hashes, with the lines."""
-        found = []
+        found: list[tuple[str, str | None]] = []
         for operator, obj in self._objects():
             line = code.first_line(obj, code.makes_set, life_cycle=True)
             if line is not None:
@@ -390,7 +401,7 @@ def _without_uid(t: Transformation) -> Finding:
         "missing-uid",
         "An operator with state has no uid",
         f"operator '{t.name}'",
-        t.place,
+        t.place and code.line_at(t.place),
         "its state is found by its position in the program: a changed program may miss it",
         f"call .uid(...) on it, with a name that never changes: .uid({t.name.lower().replace(' ', '-')!r})",
     )

@@ -141,7 +141,22 @@ def line_text(function: FunctionType, node: ast.AST) -> str:
 
 def place_text(file: str, number: int, name: str) -> str:
     text = linecache.getline(file, number).strip()
-    return f"{os.path.relpath(file)}:{number} in {name}" + (f": {text}" if text else "")
+    return f"{short(file)}:{number} in {name}" + (f": {text}" if text else "")
+
+
+def short(path: str) -> str:
+    """Return a path as a person would write it here."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
+def line_at(place: str | None) -> str | None:
+    """Return a ``file:line`` with the text of the line."""
+    if place is None:
+        return None
+    file, _, number = place.rpartition(":")
+    text = linecache.getline(file, int(number)).strip()
+    return f"{short(place)}" + (f": {text}" if text else "")
 
 
 def first_line(obj: Any, wanted: Callable[[ast.AST], bool], *, life_cycle: bool = False) -> str | None:

@@ -24,7 +24,7 @@ def isolate() -> bool:
     libraries, which Python does not see, find no network."""
     sys.addaudithook(_refuse)
     try:
-        return ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK) == 0
+        return bool(ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK) == 0)
     except (OSError, AttributeError):
         return False
 

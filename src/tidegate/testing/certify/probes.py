@@ -28,7 +28,7 @@ from tidegate.testing.certify.code import place_text
 
 # -- clocks --------------------------------------------------------------------------------------------------------------
 
-_REAL = {"time": time.time, "time_ns": time.time_ns}
+_real_time, _real_time_ns = time.time, time.time_ns
 _real_datetime, _real_date = real_module.datetime, real_module.date
 NOON = 1_700_000_000.0
 """What user code reads from every clock, unless a probe moves it."""
@@ -43,7 +43,7 @@ class WallClock:
     def read(cls) -> float:
         frame = sys._getframe(2)
         if cls.now is None or not is_the_users(frame.f_code.co_filename):
-            return _REAL["time"]()
+            return _real_time()
         return cls.now
 
 
@@ -109,7 +109,7 @@ def stand_ins() -> Iterator[None]:
     try:
         yield
     finally:
-        time.time, time.time_ns = _REAL["time"], _REAL["time_ns"]
+        time.time, time.time_ns = _real_time, _real_time_ns
         real_module.datetime, real_module.date = _real_datetime, _real_date  # type: ignore[misc]
 
 
@@ -142,7 +142,7 @@ _RANDOM_FILES = ("random.py", "uuid.py", "secrets.py")
 _RANDOM_CALLS = {"urandom", "getrandom", "uuid1", "uuid4", "token_hex", "token_bytes", "token_urlsafe"}
 _CLOCK_CALLS = {"now", "today", "utcnow", "time", "time_ns", "_time", "_time_ns", "monotonic", "monotonic_ns"}
 _ZONE_CALLS = {
-    *("fromtimestamp", "timestamp", "localtime", "mktime", "astimezone", "ctime", "strftime", "now", "today"),
+    *("fromtimestamp", "timestamp", "localtime", "mktime", "astimezone", "ctime", "now", "today"),
 }
 Call = tuple[str, str, int, str]
 """A kind of call, and the user's file, line and function."""
@@ -260,7 +260,7 @@ def _content(value: Any) -> bytes | None:
     ):
         return None
     try:
-        return cloudpickle.dumps(value)
+        return bytes(cloudpickle.dumps(value))
     except Exception:
         return None
 

@@ -8,14 +8,19 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.base.clock import ManualClock
+from tidegate.base.errors import UserCodeError
+from tidegate.base.user_code import users_line
 from tidegate.graph.transformation import Program
 from tidegate.operators.contracts.operator import StreamOperator
+from tidegate.operators.flow.subtask import Subtask
 from tidegate.state.local_dir import SHARED_MEMORY
 from tidegate.state.stores import close_removed_stores
+from tidegate.testing.certify.code import place_text
 from tidegate.testing.certify.prepared import Job, World, worlds
 from tidegate.testing.simulation.driver import Fault, Kind, SimulatedDriver, current
 from tidegate.testing.simulation.engine import Chances
@@ -55,6 +60,8 @@ class Outcome:
 
     visible: dict[str, Counter[str]]
     error: Exception | None = None
+    failed_at: str | None = None
+    """The user's line that failed last."""
     stuck: str | None = None
     """Why the run was given up: no fault of the job."""
     rounds: int = 0
@@ -119,7 +126,7 @@ def run(
             driver = CertifiedDriver(number, schedule, clock, look)
             program = changed(job.variant(world, directory, width, keys))
             try:
-                with current(driver):
+                with current(driver), _failures(outcome):
                     driver.run_program(program, f"{directory}/local")
             except AssertionError as error:
                 outcome.stuck = str(error)
@@ -138,6 +145,27 @@ def run(
         del worlds[world]
         shutil.rmtree(directory, ignore_errors=True)
         close_removed_stores()
+
+
+@contextmanager
+def _failures(outcome: Outcome) -> Iterator[None]:
+    """Note the user's line where a subtask fails: the error that reaches the driver has no traceback."""
+
+    def note(subtask: Subtask, error: BaseException) -> None:
+        while isinstance(error, UserCodeError) and error.__cause__ is not None:
+            error = error.__cause__
+        line = users_line(error)
+        if line is not None:
+            file, _, rest = line.rpartition(":")
+            number, _, name = rest.partition(" in ")
+            outcome.failed_at = place_text(file, int(number), name)
+
+    before = Subtask.on_failure
+    Subtask.on_failure = staticmethod(note)
+    try:
+        yield
+    finally:
+        Subtask.on_failure = before
 
 
 def schedules(

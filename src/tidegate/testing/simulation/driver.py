@@ -23,7 +23,8 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.inbox import Inbox
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulation.engine import Chances, Inside, LateRows, Rows, SimulatedEngine, WorkerDied
+from tidegate.testing.engine import Rows
+from tidegate.testing.simulation.engine import Chances, Inside, LateRows, SimulatedEngine, WorkerDied
 from tidegate.testing.simulation.lanes import SimulatedLanes
 
 MOST_WAITS = 10_000
