@@ -106,11 +106,10 @@ def _child(asked: dict[str, Any], hashes: str, home: str) -> Iterator[dict[str, 
 
 
 def _end_with(told: dict[str, Any], *, json: bool) -> None:
+    text = f"{told['kind']}: {told['text']}" if told["kind"] else told["text"]
     if json:
-        print_json({"error": told["text"], "kind": told["kind"]})
-    else:
-        name = f"{told['kind']}: " if told["kind"] else ""
-        say(f"{name}{told['text']}", err=True)
+        text = json_text.dumps({"error": told["kind"], "message": told["text"], "exit_code": told["code"]})
+    say(text, err=True)
     sys.exit(told["code"])
 
 

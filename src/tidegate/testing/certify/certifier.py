@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.base.errors import StateAccessError, TidegateError
+from tidegate.base.portable_errors import RemoteTraceback
 from tidegate.graph.transformation import Program, Transformation
 from tidegate.testing.certify import code, probes
 from tidegate.testing.certify.findings import Finding, Report
@@ -329,8 +330,7 @@ class Certifier:
             self._job.recorder(sink),
             code.line_at(self._job.sinks[sink].place),
             f"{shown(Counter(), extra)}; schedule: {schedule}",
-            "use a sink that commits with the checkpoint (FileSink, TwoPhaseCommitSinkFunction), or one that overwrites by key "
-            "(JdbcSink with an upsert)",
+            self._job.cure_of_sink(sink),
         )
 
     # -- help ----------------------------------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ class Certifier:
         error = outcome.error
         assert error is not None
         cause: BaseException = error
-        while cause.__cause__ is not None and not isinstance(cause, StateAccessError):
+        while not isinstance(cause.__cause__, RemoteTraceback | None) and not isinstance(cause, StateAccessError):
             cause = cause.__cause__
         told = cause if isinstance(cause, TidegateError) else error
         where = getattr(told, "where", None) or getattr(error, "where", None) or "the job"

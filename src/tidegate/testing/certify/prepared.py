@@ -173,6 +173,10 @@ class Job:
         sink: Any = self.sinks[name].spec
         return RecordingSink("", "", sink.sink).at_once
 
+    def cure_of_sink(self, name: str) -> str:
+        sink: Any = self.sinks[name].spec
+        return f"{sink.sink.to_raise}; or overwrite by key, with a sink that upserts"
+
     def idempotent(self, name: str) -> bool:
         sink: Any = self.sinks[name].spec
         return bool(sink.sink.guarantee is SinkGuarantee.IDEMPOTENT)
@@ -229,6 +233,13 @@ def sink_name(t: Transformation) -> str:
 def prepare(program: Program, inputs: Mapping[str, str]) -> Job:
     """Replace the sources of a program. ``inputs``: name or uid of a source -> file with its sample."""
     left = dict(inputs)
+    names = {name for t in program.transformations if t.spec.role is Role.SOURCE for name in (t.uid, t.name) if name}
+    if not names.issuperset(left):
+        raise ConfigurationError(
+            "--input names no source of the program",
+            found=", ".join(sorted(set(left) - names)),
+            cure=f"use one of {', '.join(map(repr, sorted(names)))}",
+        )
     changed = []
     for t in program.transformations:
         spec: Any = t.spec
@@ -240,13 +251,6 @@ def prepare(program: Program, inputs: Mapping[str, str]) -> Job:
                 _check_readable(t, spec.source)
             t = replace(t, spec=spec)
         changed.append(t)
-    if left:
-        names = [t.uid or t.name for t in program.transformations if t.spec.role is Role.SOURCE]
-        raise ConfigurationError(
-            "--input names no source of the program",
-            found=", ".join(sorted(left)),
-            cure=f"use one of {', '.join(map(repr, names))}",
-        )
     ready = replace(program, transformations=tuple(changed))
     graph = build(ready, ready.configuration[options.PARALLELISM.key] or 1, None, {})
     without = Counter(GeneratedIds(program, graph).operators)
