@@ -183,11 +183,7 @@ class CollectionSource(Source):
         """``batch_size``: how many records are handed on together; event time advances after each batch. None: as suits."""
         self.values = list(values)
         self.type_info = type_info
-        self.batch_size = batch_size
-
-    @property
-    def announces_batches(self) -> bool:
-        return getattr(self, "batch_size", None) is not None
+        self.batch_size, self.announces_batches = batch_size or BATCH_SIZE, batch_size is not None
 
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
         if restored is None:
@@ -202,7 +198,7 @@ class CollectionSource(Source):
         return RangeEnumerator.restore(restored, parallelism)
 
     def create_reader(self, subtask: int) -> SplitReader:
-        return _CollectionReader(self.values, getattr(self, "batch_size", None) or BATCH_SIZE)
+        return _CollectionReader(self.values, self.batch_size)
 
 
 class _CollectionReader(SplitReader):
