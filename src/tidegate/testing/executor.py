@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import ClassVar
 
 from tidegate.base.errors import ConfigurationError
 from tidegate.common.options import TARGET
@@ -35,10 +36,14 @@ class InProcessExecutor:
 
 
 class TargetExecutor(InProcessExecutor):
-    """The executor that ``execution.target: test`` names. It says that the job does not run on Spark."""
+    """The executor that ``execution.target: test`` names. It says once in a process that jobs do not run on Spark."""
+
+    told: ClassVar[bool] = False
 
     def execute_async(self, program: Program) -> StartedJob:
-        log.warning("job '%s' runs in this process, for tests only: %s=test", program.name, TARGET.key)
+        if not TargetExecutor.told:
+            TargetExecutor.told = True
+            log.warning("job '%s' runs in this process, for tests only: %s=test", program.name, TARGET.key)
         return super().execute_async(program)
 
 
