@@ -16,7 +16,14 @@ from tidegate.testing.certify.prepared import prepare
 
 assert programs, "imported for its catalog"
 
-REMEMBER = {"closures_with_memory", "an_object_the_function_keeps", "an_object_inside_that_the_function_keeps"}
+REMEMBER = {
+    "an_object_inside_that_the_function_keeps",
+    "an_object_of_a_class_of_the_user",
+    "an_object_the_function_keeps",
+    "closures_with_memory",
+    "kept_objects_sent_to_another_task",
+    "kept_objects_with_timestamps",
+}
 """Programs that keep something outside of state, on purpose."""
 QUICK = (
     "tumbling_windows_listed",

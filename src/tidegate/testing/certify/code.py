@@ -175,7 +175,7 @@ def changes(base: Callable[[ast.AST], bool]) -> Callable[[ast.AST], bool]:
     """Recognize a change of what ``base`` recognizes: an assignment, or the call of a method that changes."""
 
     def stores(target: ast.AST) -> bool:
-        while isinstance(target, ast.Subscript):
+        while not base(target) and isinstance(target, ast.Subscript | ast.Attribute):
             target = target.value
         if isinstance(target, ast.Tuple | ast.List):
             return any(map(stores, target.elts))
