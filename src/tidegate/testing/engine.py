@@ -13,7 +13,7 @@ from typing import Any
 
 from tidegate.base.errors import RoundError
 from tidegate.operators.flow.level import Job, JobSpec
-from tidegate.operators.flow.rows import Ack, Row, TaskPlan, TaskRun
+from tidegate.operators.flow.rows import FIRST_RUN, Ack, Row, TaskPlan, TaskRun
 from tidegate.runtime.engine import RoundPlan
 from tidegate.state.local_dir import remove_job
 
@@ -88,8 +88,8 @@ class InProcessEngine:
 
 
 def sent(
-    plan: RoundPlan, level: int, partition: int, rows: list[Row], attempt: int = 0
+    plan: RoundPlan, level: int, partition: int, rows: list[Row], run: TaskRun = FIRST_RUN
 ) -> tuple[TaskPlan, Iterator[Row]]:
     """Return what reaches a task: a copy of its plan, and its rows."""
     task: TaskPlan = pickle.loads(pickle.dumps(plan.tasks[level][partition], 5))
-    return replace(task, run=TaskRun(attempt)), iter(list(rows))
+    return replace(task, run=run), iter(list(rows))

@@ -25,6 +25,7 @@ from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Settings, StreamOperator
 from tidegate.operators.contracts.specs import sinks_of, sources_of
 from tidegate.operators.contracts.watermarks import ChannelWatermarks
+from tidegate.operators.flow.heavy_keys import Heavy
 from tidegate.operators.flow.level import job_spec
 from tidegate.operators.flow.round import SubtaskRound
 from tidegate.operators.flow.rows import RoundContext, Row, Status, TaskPlan
@@ -45,6 +46,12 @@ _SPLIT = "0"
 
 class HandFeed:
     """The input of a subtask: rows that the test sends. See ``feeds.py`` for the protocol."""
+
+    read_seconds, bytes_in = 0.0, 0
+    """A harness shows no figures."""
+
+    def heavy_keys(self) -> Heavy | None:
+        return None
 
     def __init__(self, subtask: Subtask, round: OperatorRound) -> None:
         self._subtask, self._round = subtask, round

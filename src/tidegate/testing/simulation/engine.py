@@ -17,7 +17,7 @@ from typing import Any
 from tidegate.base import faults
 from tidegate.base.errors import RoundError
 from tidegate.operators.flow.level import Job, JobSpec
-from tidegate.operators.flow.rows import Ack, Row
+from tidegate.operators.flow.rows import Ack, Row, TaskRun
 from tidegate.runtime.engine import RoundPlan
 from tidegate.state.local_dir import remove_job
 from tidegate.testing.engine import InProcessEngine, Rows, sent
@@ -66,6 +66,9 @@ class SimulatedEngine(InProcessEngine):
     ``zombies``: a list to share with the engines of later drivers of the job, whose executors still run old tasks.
     """
 
+    timeless = True
+    """How long tasks take is not reported: it depends on the machine, and what the driver makes of it would differ between runs."""
+
     def __init__(
         self, seed: int, chances: Chances | None = None, workers: int = 3, zombies: list[LateRows] | None = None
     ) -> None:
@@ -85,7 +88,8 @@ class SimulatedEngine(InProcessEngine):
         self._workers = [None] * len(self._workers)
 
     def run(self, plan: RoundPlan) -> list[Ack]:
-        return [_timeless(ack) for ack in super().run(plan)]
+        acks = super().run(plan)
+        return list(map(_timeless, acks)) if self.timeless else acks
 
     def run_level(self, level: int, plan: RoundPlan, incoming: list[list[Row]]) -> list[Rows]:
         outputs = super().run_level(level, plan, incoming)
@@ -148,7 +152,8 @@ class SimulatedEngine(InProcessEngine):
         if self._maybe(self._chances.lose_store, "lose_store"):
             self.lose_local_state()
             job = self._workers[number] = Job(self.spec)
-        return job.run_partition(level, partition, plan.context, *sent(plan, level, partition, rows, attempt))
+        run = TaskRun(attempt, place=f"worker {number}")
+        return job.run_partition(level, partition, plan.context, *sent(plan, level, partition, rows, run))
 
     def _haunt(self, most: int = 3) -> None:
         """Let a late attempt of an earlier round go on for some rows."""
@@ -201,7 +206,7 @@ class SimulatedEngine(InProcessEngine):
 
 
 def _timeless(ack: Ack) -> Ack:
-    """How long tasks really took depends on the machine: what the driver makes of it would not be the same in every run."""
     ack.seconds = ack.align_seconds = 0.0
     ack.snapshot_seconds = dict.fromkeys(ack.snapshot_seconds, 0.0)
+    ack.work = ack.work._replace(read=0.0, user=0.0, pack=0.0, snapshot=0.0)
     return ack
