@@ -18,15 +18,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tests.simulation.engine import SimulatedEngine
 from tests.simulation.executor import SimulatedExecutor
 from tidegate.checkpoint.lease import Lease
 from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from tidegate.datastream.state import ValueStateDescriptor
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 SOURCE = str(Path(__file__).resolve().parents[1] / "src" / "tidegate") + "/"
+ENGINE = "testing/"
+"""The simulated engine stands in for Spark, and is no stop."""
 RECORD = "walker"
 CHECKPOINT = 7654321
 _BATCHES = ("Batch", "ColumnBatch")
@@ -107,7 +109,7 @@ class Walker:
         if event not in ("call", "return") or not (code.co_filename.startswith(SOURCE) or code.co_filename[0] == "<"):
             return
         file = code.co_filename.removeprefix(SOURCE)
-        if file in _THEMSELVES or file.startswith(("<frozen", "<string")):
+        if file in _THEMSELVES or file.startswith(("<frozen", "<string", ENGINE)):
             return
         if event == "call" and code.co_flags & CO_GENERATOR:
             if frame in self._begun:

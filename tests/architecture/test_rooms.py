@@ -35,7 +35,7 @@ ALLOWED = {
     "runtime": ENGINE | {"connectors", "runtime"},
     "spark": FACES | {"spark"},
     "control": FACES | {"control"},
-    "cli": FACES | {"datastream", "spark", "control", "cli"},
+    "cli": FACES | {"datastream", "spark", "control", "cli", "testing"},
 }
 
 

@@ -67,12 +67,12 @@ def mutated(mutant: Mutant) -> str:
 
 def cases(first: str) -> Iterator[Any]:
     """The kind that shows it soonest, then random ones."""
-    from tests.simulation.engine import Chances
-    from tests.simulation.lives import Fault, Kind
     from tests.unit.simulation.cases import FIRST_CRASH, Case
     from tests.unit.simulation.simulated_programs import SCENARIOS
     from tests.unit.simulation.test_faults import cases_of, second_life
     from tests.unit.simulation.test_schedules import paused_cases, random_case
+    from tidegate.testing.simulation.driver import Fault, Kind
+    from tidegate.testing.simulation.engine import Chances
 
     def at_points(kind: Kind, repeats: int = 0) -> Iterator[Any]:
         every = [cases_of(scenario, kind, repeats) for scenario in SCENARIOS]

@@ -19,7 +19,6 @@ from tests.servers.redis_servers import client_of, redis_server, url_of
 from tests.servers.small_disk import SmallDisk, small_disk
 from tests.servers.sql_cases import Target
 from tests.servers.test_sql_crashes import commit_until_done
-from tests.simulation.engine import SimulatedEngine
 from tests.sources import ScriptedSource
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, RetryableCommitError, ServiceError
@@ -36,6 +35,7 @@ from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 from tidegate.testing.sink_run import SinkRun
 
 LARGE = 1 << 20

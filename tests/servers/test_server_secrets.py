@@ -12,7 +12,6 @@ from tests.servers import databases
 from tests.servers.redis_servers import client_of, redis_server, url_of
 from tests.servers.server import Server
 from tests.servers.sql_cases import Target
-from tests.simulation.engine import SimulatedEngine
 from tidegate.base.errors import TidegateError
 from tidegate.common import Types
 from tidegate.connectors.redis.sink import RedisSink
@@ -24,6 +23,7 @@ from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import Sink
 from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 
 def run_job(directory: Path, *sinks: Sink, label: Any = str) -> str:

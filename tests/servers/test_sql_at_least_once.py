@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.servers.sql_cases import Target
-from tests.simulation.engine import SimulatedEngine
 from tests.sources import ScriptedSource
 from tidegate.base import faults
 from tidegate.datastream.connectors.postgresql import Table
@@ -18,6 +17,7 @@ from tidegate.graph.transformation import Transformation as Step
 from tidegate.operators.contracts.sink import WriterContext
 from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 from tidegate.testing.sink_run import Crash, SinkRun, crash_at
 
 ROWS, ROUND = 60, 6

@@ -8,14 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.simulation.engine import Chances, SimulatedEngine
 from tidegate.common import Configuration
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.executor import register_executor
 from tidegate.graph.transformation import Program
 from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.master import JobMaster
-from tidegate.runtime.statistics import Listener
+from tidegate.testing.executor import InProcessExecutor
+from tidegate.testing.simulation.engine import Chances, SimulatedEngine
 
 TARGET = "simulated"
 """The ``execution.target`` of this executor, in every process that imports this module."""
@@ -24,18 +23,17 @@ Simulated = Callable[..., StreamExecutionEnvironment]
 """The fixture of the same name: ``simulated_environment`` in the test's own directory."""
 
 
-class SimulatedExecutor:
+class SimulatedExecutor(InProcessExecutor):
     """Run programs on the simulated engine. The schedule depends on ``seed``, injected faults on ``chances``."""
 
     last: ClassVar[StartedJob]
     """The latest job of this process."""
 
     def __init__(self, seed: int = 1, chances: Chances | None = None, workers: int = 3) -> None:
-        self._engine = partial(SimulatedEngine, seed, chances, workers)
+        self.engine = partial(SimulatedEngine, seed, chances, workers)
 
     def execute_async(self, program: Program) -> StartedJob:
-        listeners: list[Listener] = []
-        SimulatedExecutor.last = StartedJob(JobMaster(program, self._engine(), listeners=listeners), listeners)
+        SimulatedExecutor.last = super().execute_async(program)
         return SimulatedExecutor.last
 
 

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.engine import Chances, Rows
-from tests.simulation.lives import Fault, Kind, Life, current, unobserved
+from tests.simulation.lives import Life
 from tests.simulation.observer import (
     Coverage,
     OutputObserver,
@@ -34,6 +33,8 @@ from tidegate.checkpoint.lease_records import RestoredRecord, read_record, resto
 from tidegate.checkpoint.locate import locate, locate_own, read_lineage
 from tidegate.checkpoint.metadata import read_metadata
 from tidegate.common import options
+from tidegate.testing.simulation.driver import Fault, Kind, current, unobserved
+from tidegate.testing.simulation.engine import Chances, LateRows
 
 
 @dataclass
@@ -89,7 +90,7 @@ class Simulation:
         self.random = random.Random(seed)
         self.clock = ManualClock()
         self.history = History()
-        self.zombies: list[Rows] = []
+        self.zombies: list[LateRows] = []
         self.lives: list[Life] = []
         self.alone = True
         """No other driver of this job is awake: then storage holds exactly what is referenced."""

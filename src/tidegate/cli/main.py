@@ -17,7 +17,7 @@ import tidegate
 from tidegate.base.errors import ConfigurationError
 from tidegate.base.plain_text import PlainFormatter, plain_line
 from tidegate.base.process import heed_sigterm
-from tidegate.cli import background, commands, debug, jobs, kafka, state, web_page
+from tidegate.cli import background, certify, commands, debug, jobs, kafka, state, web_page
 from tidegate.cli.background import MOST_RESTARTS, Supervisor
 from tidegate.cli.flink_options import instead_of
 from tidegate.cli.outcome import (
@@ -234,6 +234,7 @@ app.command()(commands.wait)
 app.command()(debug.debug)
 app.command()(web_page.web)
 app.command()(web_page.top)
+app.command(context_settings={"allow_interspersed_args": False})(certify.certify)
 
 
 @app.command()

@@ -199,7 +199,12 @@ BUFFER_TIMEOUT = _option(
 BUFFER_TIMEOUT_ENABLED = _option(
     "execution.buffer-timeout.enabled", BOOL, True, "false: rounds are as large as the target time allows."
 )
-TARGET = _option("execution.target", TEXT, "spark", "Name of the executor (entry point group tidegate.executors).")
+TARGET = _option(
+    "execution.target",
+    TEXT,
+    "spark",
+    "Name of the executor (entry point group tidegate.executors): spark, or test (in this process, for tests only).",
+)
 TMP_DIRS = _option("io.tmp.dirs", LIST, None, "Where local temporary files go; the system's directory if not set.")
 LATENCY_INTERVAL = _option(
     "metrics.latency.interval", DURATION, 0, "Latency markers.", note="there are no latency markers"

@@ -260,22 +260,35 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
 
     @overload
     def from_collection(
-        self, collection: Iterable[T], type_info: BasicTypeInfo | TupleTypeInfo | None = None
+        self,
+        collection: Iterable[T],
+        type_info: BasicTypeInfo | TupleTypeInfo | None = None,
+        *,
+        batch_size: int | None = None,
     ) -> DataStream[T]: ...
 
     @overload
-    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation[V] | type[V]) -> DataStream[V]: ...
+    def from_collection(
+        self, collection: Iterable[Any], type_info: TypeInformation[V] | type[V], *, batch_size: int | None = None
+    ) -> DataStream[V]: ...
 
-    def from_collection(self, collection: Iterable[Any], type_info: Declared = None) -> DataStream[Any]:
+    def from_collection(
+        self, collection: Iterable[Any], type_info: Declared = None, *, batch_size: int | None = None
+    ) -> DataStream[Any]:
         """Emit the values in order, from one subtask, as values of the type: tuples and dicts become rows, integers wrap around.
 
         Any iterable is read completely, at once; values of a numpy array become Python's. Texts, dicts, sets and DataFrames are
-        refused (``from_dataframe`` takes those of Spark).
+        refused (``from_dataframe`` takes those of Spark). ``batch_size``: so many records are processed together, and event time
+        advances after them: with 1, late records of the list are late. For tests, since every batch has a cost.
         """
         info = type_of("from_collection", type_info)
+        if batch_size is not None and expect_int("from_collection", batch_size, "batch_size=1") < 1:
+            raise ProgramError(
+                "The batch size of from_collection is less than 1", found=str(batch_size), cure="use batch_size=1"
+            )
         records, convert = records_of("from_collection", collection), collection_converter(info)
         values = list(records) if convert is None else [convert.call(value) for value in records]
-        spec = SourceSpec(CollectionSource(values, info))
+        spec = SourceSpec(CollectionSource(values, info, batch_size))
         return self._source("Collection Source", spec, info).force_non_parallel()
 
     def from_source(

@@ -131,6 +131,20 @@ class TimerQueue:
         own = [split_local_timer(timer) for timer in found if timer[0] == self._domain]
         return {slot_of(form_of(key), namespace) for _, namespace, key in own} if len(own) <= most else None
 
+    def pending(self) -> list[tuple[int, Any]]:
+        """Return all timers as time and slot, in the order of time: for tests and tools, since it reads the whole store."""
+        found = {(time, slot) for time, slots in self._added.items() for slot in slots}
+        if self._snapshot is not None:
+            position: bytes | None = bytes([self._domain])
+            while position is not None:
+                timers, position = self._snapshot.timers(position, MAX_SLICE)
+                own = [split_local_timer(timer) for timer in timers if timer[0] == self._domain]
+                stored = {(time, slot_of(form_of(key), namespace)) for time, namespace, key in own}
+                found |= stored - self._fired - self._deleted
+                if len(own) < MAX_SLICE:
+                    break
+        return sorted(found, key=operator.itemgetter(0))
+
     def has_changes(self) -> bool:
         return bool(self._fired or self._deleted or any(self._added.values()))
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.simulation.engine import Chances, SimulatedEngine
 from tests.unit.connectors.senders import Sender
 from tidegate.base.errors import RoundError
 from tidegate.common import Encoder
@@ -47,6 +46,7 @@ from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.guarantee import Guarantee
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import Chances, SimulatedEngine
 
 COUNT, KEYS, IN_A_ROUND = 40, 3, 3
 _TWICE, _ASKED, _FAILS = 2, 2, 7

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tidegate.base.errors import CommitError, RetryableCommitError
 from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.transformation import Input, Program, Transformation
@@ -25,6 +24,7 @@ from tidegate.operators.contracts.sink import (
 )
 from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 

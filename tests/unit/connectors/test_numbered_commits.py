@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.unit.connectors.test_for_each_checkpoint import written_by_id
 from tests.unit.connectors.test_own_sinks import Journal, lines
 from tidegate.base.errors import JobCancelledError, RoundError, StorageError
@@ -31,6 +30,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 COUNT = 60
 

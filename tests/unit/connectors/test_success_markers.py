@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.sources import ScriptedSource
 from tests.unit.connectors.test_file_sink import BASE_PATH, ON_CHECKPOINT, BatchLines, FileSinkContract
 from tidegate.base import faults
@@ -27,6 +26,7 @@ from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 from tidegate.testing.sink_contract import killed
 from tidegate.testing.sink_run import START_MS, SinkRun
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from tests.programs import program_of
-from tests.simulation.engine import Chances
 from tests.simulation.executor import Simulated
 from tidegate.base.errors import ProgramError, TidegateError
 from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
@@ -26,6 +25,7 @@ from tidegate.operators.contracts.batch import ColumnBatch
 from tidegate.operators.kinds import sliced_window
 from tidegate.operators.kinds.sliced_window import SlicedWindowOperator
 from tidegate.operators.loop.rewrites.explain import explain_functions
+from tidegate.testing.simulation.engine import Chances
 
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 MIXED = Types.TUPLE([Types.LONG(), Types.DOUBLE(), Types.STRING()])

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tidegate.base.errors import JobFailedError, JobSuspendedError
 from tidegate.common import Configuration, JobExecutionResult, JobID, JobStatus
 from tidegate.datastream import StreamExecutionEnvironment, executor
@@ -22,6 +21,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 

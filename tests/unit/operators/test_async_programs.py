@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.simulation.engine import Chances
 from tests.simulation.executor import simulated_environment
 from tidegate.base.errors import JobFailedError
 from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
@@ -31,6 +30,7 @@ from tidegate.datastream.async_retry_strategies import (
     NoRetryStrategy,
 )
 from tidegate.operators.kinds.async_io import AsyncCall, AsyncCalls, Stretch, event_loop, in_event_loop
+from tidegate.testing.simulation.engine import Chances
 
 WAITS = [AsyncDataStream.ordered_wait, AsyncDataStream.unordered_wait]
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, before: value)

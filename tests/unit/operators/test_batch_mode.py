@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import Chances
 from tests.simulation.executor import SimulatedExecutor, simulated_environment
 from tests.sources import At, ScriptedSource
 from tidegate.base.errors import ProgramError
@@ -23,6 +22,7 @@ from tidegate.datastream import (
 )
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.operators.flow import feeds
+from tidegate.testing.simulation.engine import Chances
 
 MIN, MAX = -(1 << 63), (1 << 63) - 1
 NONE = WatermarkStrategy.no_watermarks()

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.engine import Chances
 from tests.simulation.executor import simulated_environment
 from tests.unit.operators.written_functions import exact, written
 from tidegate.common import Types, WatermarkStrategy
@@ -19,6 +18,7 @@ from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.state import ValueStateDescriptor
+from tidegate.testing.simulation.engine import Chances
 
 Build = Callable[[StreamExecutionEnvironment], DataStream]
 

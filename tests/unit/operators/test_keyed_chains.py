@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.simulation.engine import Chances, SimulatedEngine
 from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource
@@ -25,6 +24,7 @@ from tidegate.operators.loop.codegen import LoopSource
 from tidegate.runtime.master import JobMaster
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ListStateDescriptor, ValueStateDescriptor
+from tidegate.testing.simulation.engine import Chances, SimulatedEngine
 
 RECORDS = [(f"key-{n * 7 % 11}", n) for n in range(60)]
 SETTINGS: dict[str, Any] = {

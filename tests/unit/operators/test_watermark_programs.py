@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.simulation.engine import Chances
 from tests.simulation.executor import simulated_environment
 from tests.sources import At, Fail, ScriptedSource
 from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError
@@ -24,6 +23,7 @@ from tidegate.datastream import (
 )
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from tidegate.testing.simulation.engine import Chances
 
 HOUR = 3_600_000
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.sources import ScriptedSource
 from tests.waiting import eventually
 from tidegate.base.errors import JobCancelledError, RoundError
@@ -36,6 +35,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 OPENED: Counter[str] = Counter()
 """How often functions were opened, by name."""

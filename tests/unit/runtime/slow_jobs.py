@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tests.programs import program_of
-from tests.simulation.engine import SimulatedEngine
-from tests.simulation.lanes import SimulatedLanes
 from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource
@@ -21,6 +19,8 @@ from tidegate.datastream import DataStream, MapFunction, StreamExecutionEnvironm
 from tidegate.runtime.inbox import Inbox
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import RoundStatistics
+from tidegate.testing.simulation.engine import SimulatedEngine
+from tidegate.testing.simulation.lanes import SimulatedLanes
 
 UNALIGNED: dict[str, Any] = {"execution.checkpointing.unaligned.enabled": True}
 

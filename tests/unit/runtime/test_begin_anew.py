@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import ConfigurationError, JobCancelledError, JobSuspendedError, RestoreError
@@ -17,6 +16,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 ANEW: dict[str, Any] = {"tidegate.start-anew": True}
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
-from tests.simulation.lanes import SimulatedLanes
 from tests.simulation.observer import check_storage
 from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
@@ -22,6 +20,8 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.inbox import Inbox
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
+from tidegate.testing.simulation.lanes import SimulatedLanes
 
 PREFIX = "execution.checkpointing."
 RETAINED = "execution.checkpointing.num-retained"

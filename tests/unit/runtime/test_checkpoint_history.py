@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.sources import ScriptedSource
 from tests.unit.runtime.small_jobs import SETTINGS, SmallJob
 from tidegate.base import faults
@@ -27,6 +26,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.prometheus import prometheus_text
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
-from tests.simulation.lives import SimulatedCrash
 from tests.unit.runtime.small_jobs import SmallJob
 from tests.unit.runtime.test_begin_anew import run, savepoint_of, start_from
 from tidegate.base import faults
@@ -18,6 +16,8 @@ from tidegate.checkpoint.disposal import dispose
 from tidegate.checkpoint.locate import locate_exactly
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.driver import SimulatedCrash
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 CLAIM: dict[str, Any] = {"execution.state-recovery.claim-mode": "CLAIM"}
 RETAIN: dict[str, Any] = {

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.sources import Pause, ScriptedSource
 from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
@@ -22,6 +21,7 @@ from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.inbox import LaneName, WorkEnded
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 PATIENCE_S = 60
 INTERVAL = "execution.checkpointing.interval"

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.simulation.observer import staged_pages
 from tests.sources import ScriptedSource
 from tests.unit.runtime.small_jobs import SmallJob
@@ -18,6 +17,7 @@ from tidegate.base.files import Files
 from tidegate.checkpoint.lease import acquire
 from tidegate.operators.contracts.sink import Committer, CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import Chances
 from tests.unit.runtime.timed_jobs import TimedJob, takes
 from tidegate.base import faults
 from tidegate.common import Types, WatermarkStrategy
@@ -26,6 +25,7 @@ from tidegate.operators.flow.rows import Ack, TaskRun, Work
 from tidegate.runtime.figures import SubtaskView, slowest_tasks
 from tidegate.runtime.statistics import ROUND_PARTS
 from tidegate.runtime.view import JobView, OperatorView
+from tidegate.testing.simulation.engine import Chances
 
 NO_TIME = WatermarkStrategy.no_watermarks()
 

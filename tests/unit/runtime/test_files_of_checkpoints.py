@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource
 from tidegate.base import faults
@@ -21,6 +20,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.state.materialize import FAN_IN
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 CHECKPOINTS, SUBTASKS = 500, 2
 pytestmark = pytest.mark.slow

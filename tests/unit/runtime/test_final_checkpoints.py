@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import Fail, ScriptedSource
@@ -27,6 +26,7 @@ from tidegate.runtime.commands import Command, StopWithSavepoint, TriggerCheckpo
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.guarantee import guarantee_of
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 SWITCH = "execution.checkpointing.checkpoints-after-tasks-finish"
 OFF: dict[str, Any] = {SWITCH: False}

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource
@@ -23,6 +22,7 @@ from tidegate.graph.transformation import Transformation as Step
 from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.state.descriptors import ValueStateDescriptor
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 NUMBERS = 60
 SUMS = sorted([digit, sum(range(digit, n + 1, 10))] for digit in range(10) for n in range(digit, NUMBERS, 10))

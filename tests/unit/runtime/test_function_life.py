@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import UserCodeError
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 
 class Diary:

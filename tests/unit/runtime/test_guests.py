@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.unit.runtime.small_jobs import SmallJob, unchanged
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import ArgumentTypeError
@@ -22,6 +21,7 @@ from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.phase import Telling
 from tidegate.runtime.statistics import Listener
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 
 def run(job: SmallJob, *listeners: Listener) -> None:

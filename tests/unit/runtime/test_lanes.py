@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
@@ -30,6 +29,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.view import Outcome
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 PATIENCE_S = 60
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import Chances, SimulatedEngine
 from tests.simulation.observer import staged_pages
 from tests.sinks import LedgerSink
 from tests.unit.runtime.small_jobs import SmallJob
@@ -38,6 +37,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import Chances, SimulatedEngine
 
 TIMEOUT = "execution.checkpointing.timeout"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.unit.runtime.small_jobs import SETTINGS, SmallJob
 from tidegate.base import faults
 from tidegate.base.errors import (
@@ -30,6 +29,7 @@ from tidegate.runtime import life_cycle
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.settings import JobSettings
 from tidegate.spark.session import check_settings
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 STORAGE = "execution.checkpointing.storage"
 LIMIT = "tidegate.checkpoint.max-state-size"

@@ -13,7 +13,6 @@ from typing import Any
 import h11
 import pytest
 
-from tests.simulation.engine import Chances
 from tests.simulation.executor import SimulatedExecutor, simulated_environment
 from tidegate.base.errors import ConfigurationError, JobFailedError
 from tidegate.common import Types, WatermarkStrategy
@@ -32,6 +31,7 @@ from tidegate.operators.contracts.metrics import SubtaskMetricGroup, SubtaskMetr
 from tidegate.runtime import prometheus
 from tidegate.runtime.prometheus import prometheus_text
 from tidegate.runtime.view import JobView
+from tidegate.testing.simulation.engine import Chances
 
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, before: value)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.sources import ScriptedSource
 from tests.unit.runtime.small_jobs import SETTINGS, SmallJob
 from tidegate.base import faults
@@ -23,6 +22,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 PREVIOUS: dict[str, Any] = {"tidegate.restore-previous": True}
 RETAINED = "execution.checkpointing.num-retained"

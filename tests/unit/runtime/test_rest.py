@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base.clock import ManualClock
 from tidegate.connectors.values.data_generator import DataGeneratorSource
@@ -18,6 +17,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.view import JobView
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 
 class Timed(SimulatedEngine):

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
 from tidegate.base.errors import ConfigurationError
@@ -16,6 +15,7 @@ from tidegate.common import Encoder
 from tidegate.connectors.files.parts import FileCompactor, FileCompactStrategy
 from tidegate.connectors.files.sink import FileSink
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 MODE = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base.errors import ConfigurationError, RoundError, ServiceError, UserCodeError
 from tidegate.base.portable_errors import StandIn
@@ -24,6 +23,7 @@ from tidegate.runtime.restart import (
     SameFailures,
     is_outage,
 )
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 LIMIT = "tidegate.restart.same-failure-limit"
 FOR_EVER = {

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import SimulatedEngine
 from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource
@@ -26,6 +25,7 @@ from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.state import segments
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 PATIENCE_S = 60
 NUMBERS = 90

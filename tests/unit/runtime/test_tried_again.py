@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import Chances, SimulatedEngine
 from tests.simulation.observer import ledger_pages, staged_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource
@@ -16,6 +15,7 @@ from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.operators.contracts.sink import Publication
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import Chances, SimulatedEngine
 
 
 def run(job: SmallJob, chances: Chances, seed: int = 1, **settings: Any) -> tuple[list[int], SimulatedEngine]:

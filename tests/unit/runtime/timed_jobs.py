@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import Chances, SimulatedEngine
 from tests.simulation.executor import simulated_environment
-from tests.simulation.lanes import SimulatedLanes
 from tidegate.base.clock import ManualClock, Stopwatch
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.executor import instead_of_all
 from tidegate.graph.transformation import Program
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.view import JobView
+from tidegate.testing.simulation.engine import Chances, SimulatedEngine
+from tidegate.testing.simulation.lanes import SimulatedLanes
 
 _clock = ManualClock()
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.programs import program_of
-from tests.simulation.engine import Chances
-from tests.simulation.lives import Fault, Kind
 from tests.simulation.observer import Output, ledger_pages, staged_pages
 from tests.simulation.scenario import BASE_SETTINGS, Place, Scenario
 from tests.simulation.simulation import Simulation, simulate
@@ -17,6 +15,8 @@ from tidegate.common.configuration import Configuration
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.datastream import DataStream, StreamExecutionEnvironment
 from tidegate.graph.transformation import Program, Transformation
+from tidegate.testing.simulation.driver import Fault, Kind
+from tidegate.testing.simulation.engine import Chances
 
 Build = Callable[[StreamExecutionEnvironment], DataStream]
 ROUGH = Chances(die=0.03, zombie=0.03, late=0.02, rerun=0.02, lose_store=0.05)

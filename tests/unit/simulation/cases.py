@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import Chances
-from tests.simulation.lives import Fault, Kind
 from tests.simulation.observer import Outside
 from tests.simulation.simulation import Simulation, seeded_tokens, simulate
 from tests.simulation.stingy_pace import stingy
@@ -26,6 +24,8 @@ from tidegate.base.errors import FencedError, TidegateError
 from tidegate.runtime import attempt
 from tidegate.state import materialize
 from tidegate.state.stores import close_removed_stores
+from tidegate.testing.simulation.driver import Fault, Kind
+from tidegate.testing.simulation.engine import Chances
 
 NO_CHANCES = Chances()
 INTERVAL = 100

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.lives import Fault, Kind, Life
+from tests.simulation.lives import Life
 from tests.simulation.observer import Outside
 from tests.simulation.simulation import Simulation, seeded_tokens
 from tests.unit.simulation.simulated_programs import SCENARIOS
@@ -20,6 +20,7 @@ from tidegate.base.files import Files
 from tidegate.checkpoint.locate import locate, read_lineage
 from tidegate.runtime.commands import CancelWithSavepoint, SavepointCommand, StopWithSavepoint, TriggerSavepoint
 from tidegate.state.stores import close_removed_stores
+from tidegate.testing.simulation.driver import Fault, Kind
 
 RECOVERY = "execution.state-recovery.path"
 COMMANDS: dict[str, type[SavepointCommand]] = {

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.lives import Fault, Kind
 from tests.simulation.observer import OutputObserver, Outside
 from tests.simulation.simulation import Simulation, simulate
 from tests.unit.simulation.cases import FIRST_CRASH, Case, run_all
 from tests.unit.simulation.simulated_programs import SCENARIOS
 from tests.unit.simulation.test_faults import cases_of
 from tests.unit.simulation.test_schedules import paused_cases, random_case
+from tidegate.testing.simulation.driver import Fault, Kind
 
 MODE = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 OWN_PAGES = ("keyed_count", "states", "reduced_windows")

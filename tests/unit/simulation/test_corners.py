@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.lives import Fault, Kind
 from tests.simulation.observer import Outside
 from tests.simulation.simulation import Simulation, seeded_tokens, simulate
 from tests.unit.simulation.simulated_programs import SCENARIOS, inputs_of, source_of
@@ -16,6 +15,7 @@ from tests.unit.simulation.test_faults import second_life
 from tidegate.base.errors import CorruptFileError
 from tidegate.base.files import Files
 from tidegate.checkpoint.locate import locate_own, read_lineage
+from tidegate.testing.simulation.driver import Fault, Kind
 
 RECOVERY = "execution.state-recovery.path"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"

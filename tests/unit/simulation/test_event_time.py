@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import Chances
-from tests.simulation.lives import Fault, Kind
 from tests.simulation.scenario import Place
 from tests.simulation.simulation import simulate
 from tests.sinks import LedgerSink
@@ -27,6 +25,8 @@ from tidegate.connectors.files.bucket_assigners import RollingPolicy
 from tidegate.datastream import AsyncFunction
 from tidegate.graph.transformation import Input, Transformation
 from tidegate.operators.contracts.specs import AsyncSpec, ProcessSpec, SinkSpec, SourceSpec
+from tidegate.testing.simulation.driver import Fault, Kind
+from tidegate.testing.simulation.engine import Chances
 
 
 class Remembers(WatermarkGenerator):

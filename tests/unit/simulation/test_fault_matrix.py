@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import Chances
-from tests.simulation.lives import Fault, Kind
 from tests.unit.simulation import savepoint_cases
 from tests.unit.simulation.cases import FIRST_CRASH, STATES, Case, fails, run_all, run_case
 from tests.unit.simulation.savepoint_cases import SavepointCase
@@ -20,6 +18,8 @@ from tests.unit.simulation.simulated_programs import SCENARIOS
 from tests.unit.simulation.test_faults import CAN_FAIL, NOT_PASSED, points_in_the_code, second_life
 from tests.unit.simulation.test_savepoint_faults import passed_behind
 from tidegate.state.stores import close_removed_stores
+from tidegate.testing.simulation.driver import Fault, Kind
+from tidegate.testing.simulation.engine import Chances
 
 MODES: dict[str, dict[str, int]] = {"aligned": {}, "unaligned": {"unaligned": 1}, "at-least-once": {"repeats": 1}}
 BACKENDS = ("hashmap", "rocksdb")

@@ -12,11 +12,12 @@ import pytest
 
 import tidegate
 from tests import sinks
-from tests.simulation.lives import Fault, Kind, Life
+from tests.simulation.lives import Life
 from tests.simulation.observer import Outside
 from tests.simulation.simulation import Simulation, seeded_tokens
 from tests.unit.simulation.cases import FIRST_CRASH, INTERVAL, Case, run_all
 from tests.unit.simulation.simulated_programs import SCENARIOS
+from tidegate.testing.simulation.driver import Fault, Kind
 
 CAN_FAIL = ("storage.", "T2.", "K1.", "K3.")
 """Points where an operation outside is about to happen or has just happened."""

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.engine import Chances
-from tests.simulation.lives import Fault, Kind, Life
+from tests.simulation.lives import Life
 from tests.simulation.observer import Outside
 from tests.simulation.simulation import Simulation, simulate
 from tests.unit.simulation.cases import FIRST_CRASH, Case, run_all
 from tests.unit.simulation.simulated_programs import SCENARIOS
 from tests.unit.simulation.test_faults import CAN_FAIL, second_life
+from tidegate.testing.simulation.driver import Fault, Kind
+from tidegate.testing.simulation.engine import Chances
 
 SEEDS = range(1, 6)
 OFTEN = 40

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.lives import Fault, Kind
 from tests.simulation.scenario import Place, Scenario
 from tests.simulation.simulation import Simulation, simulate
 from tests.unit.simulation.simulated_programs import KeyedCount, ProcessingTimers, source_of
@@ -18,6 +17,7 @@ from tidegate.runtime import progress as progress_module
 from tidegate.runtime.progress import Progress
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.snapshot import KEYED, SPLITS, KeyedPart, ListPart, OperatorSnapshot, Redistribution
+from tidegate.testing.simulation.driver import Fault, Kind
 
 CONTEXT = RoundContext(round=1, version="v", checkpoint_id=None, now_ms=0)
 

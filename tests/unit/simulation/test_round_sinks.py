@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.lives import Fault, Kind
 from tests.simulation.observer import ledger_pages
 from tests.simulation.scenario import Place
 from tests.simulation.simulation import simulate
@@ -14,6 +13,7 @@ from tests.unit.simulation.simulated_programs import TIME, TwoSources
 from tidegate.graph.transformation import Input, Transformation
 from tidegate.operators.contracts.sink import Publication
 from tidegate.operators.contracts.specs import MapSpec, SinkSpec
+from tidegate.testing.simulation.driver import Fault, Kind
 
 
 class Published(LedgerSink):

@@ -8,12 +8,12 @@ import tempfile
 
 import pytest
 
-from tests.simulation.lives import Fault, Kind
 from tests.simulation.observer import Outside
 from tests.simulation.simulation import seeded_tokens
 from tests.unit.simulation.cases import run_all
 from tests.unit.simulation.savepoint_cases import COMMANDS, SavepointCase, SavepointRun, fails
 from tests.unit.simulation.simulated_programs import SCENARIOS
+from tidegate.testing.simulation.driver import Fault, Kind
 
 CAN_FAIL = ("storage.", "T2.", "K1.", "K3.")
 

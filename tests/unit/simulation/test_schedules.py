@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.engine import Chances
-from tests.simulation.lives import Fault, Kind
 from tests.simulation.simulation import Simulation
 from tests.unit.simulation.cases import INTERVAL, Case, run_all
 from tests.unit.simulation.simulated_programs import SCENARIOS
 from tests.unit.simulation.test_faults import second_life
 from tidegate.base.files import Files
 from tidegate.state import materialize
+from tidegate.testing.simulation.driver import Fault, Kind
+from tidegate.testing.simulation.engine import Chances
 
 KINDS = (Kind.CRASH, Kind.CRASH, Kind.KILL, Kind.ERROR)
 

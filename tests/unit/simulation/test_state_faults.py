@@ -8,7 +8,6 @@ from itertools import cycle
 
 import pytest
 
-from tests.simulation.lives import Fault, Kind
 from tests.simulation.observer import Outside
 from tests.simulation.simulation import Simulation, seeded_tokens
 from tests.unit.simulation.cases import STATES, Case, run_all
@@ -16,6 +15,7 @@ from tests.unit.simulation.simulated_programs import SCENARIOS
 from tests.unit.simulation.test_faults import cases_of
 from tidegate.base.files import Files
 from tidegate.checkpoint.locate import locate_own, read_lineage
+from tidegate.testing.simulation.driver import Fault, Kind
 
 BEHIND = [name for name in STATES if name.endswith("-behind")]
 OTHERS = [name for name in STATES if name not in ("hashmap-incremental", *BEHIND)]

@@ -7,11 +7,11 @@ from itertools import cycle
 
 import pytest
 
-from tests.simulation.lives import Fault, Kind
 from tests.unit.simulation.cases import STATES, Case, run_all
 from tests.unit.simulation.simulated_programs import SCENARIOS
 from tests.unit.simulation.test_schedules import paused_cases, random_case
 from tests.unit.simulation.test_state_faults import every_point
+from tidegate.testing.simulation.driver import Fault, Kind
 
 
 def in_flight(case: Case) -> Case:

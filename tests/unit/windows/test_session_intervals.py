@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.programs import transformations_of
-from tests.simulation.engine import Chances
 from tests.unit.windows.window_jobs import WindowJob, cut, lives, timed
 from tidegate.base.errors import TidegateError
 from tidegate.common import Configuration, Time, Types
@@ -24,6 +23,7 @@ from tidegate.datastream import (
 )
 from tidegate.datastream.window import EventTimeSessionWindows, EventTimeTrigger
 from tidegate.operators.contracts.specs import SessionWindowSpec
+from tidegate.testing.simulation.engine import Chances
 
 IN_MEMORY = "tidegate.windows.sessions-in-memory"
 LATE = OutputTag("late")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import tidegate
-from tests.simulation.engine import Chances
 from tests.unit.windows.test_window_state import BUILDS
 from tests.unit.windows.window_jobs import WindowJob, timed
 from tidegate.base.user_code import CHAIN_FILE
 from tidegate.datastream import MapFunction
+from tidegate.testing.simulation.engine import Chances
 
 WORKERS = [CHAIN_FILE, *(f"{Path(tidegate.__file__).parent}/{room}/*" for room in ("operators", "state"))]
 """Where what outlives a round in a worker is allocated. The simulated engine and the driver keep a history of their own."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.programs import program_of
-from tests.simulation.engine import Chances, SimulatedEngine
 from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import At, Fail, Pause, ScriptedSource
@@ -18,6 +17,7 @@ from tidegate.common import Configuration, Duration, WatermarkStrategy
 from tidegate.datastream import DataStream, StreamExecutionEnvironment
 from tidegate.graph.transformation import Program
 from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulation.engine import Chances, SimulatedEngine
 
 SETTINGS: dict[str, Any] = {
     "execution.checkpointing.interval": 10,

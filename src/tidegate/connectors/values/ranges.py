@@ -195,9 +195,11 @@ class CollectionSource(Source):
 
     gives_time = False
 
-    def __init__(self, values: Iterable[Any], type_info: Any = None) -> None:
+    def __init__(self, values: Iterable[Any], type_info: Any = None, batch_size: int | None = None) -> None:
+        """``batch_size``: how many records are handed on together; event time advances after each batch. None: as suits."""
         self.values = list(values)
         self.type_info = type_info
+        self.batch_size, self.announces_batches = batch_size or BATCH_SIZE, batch_size is not None
 
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
         if restored is None:
@@ -212,16 +214,16 @@ class CollectionSource(Source):
         return RangeEnumerator.restore(restored, parallelism)
 
     def create_reader(self, subtask: int) -> SplitReader:
-        return _CollectionReader(self.values)
+        return _CollectionReader(self.values, self.batch_size)
 
 
 class _CollectionReader(SplitReader):
     interleaves = True
 
-    def __init__(self, values: list[Any]) -> None:
-        self._values = values
+    def __init__(self, values: list[Any], batch_size: int) -> None:
+        self._values, self._batch_size = values, batch_size
 
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
-        for start in range(interval.start, interval.end, BATCH_SIZE):
+        for start in range(interval.start, interval.end, self._batch_size):
             # Copies: functions may change their arguments, and a repeated round needs the original values.
-            yield Batch([own(value) for value in self._values[start : min(start + BATCH_SIZE, interval.end)]])
+            yield Batch([own(value) for value in self._values[start : min(start + self._batch_size, interval.end)]])

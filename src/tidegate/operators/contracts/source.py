@@ -182,6 +182,10 @@ class Source(Generic[Read], ABC):
     its start. False: all splits of a subtask advance at the same time (partitions of a queue), and the slowest decides.
     """
 
+    announces_batches: bool = False
+    """All subtasks downstream of the source's chain see the event time after each batch of a reader, and not only once
+    in a while. It costs a chunk for each batch: for tests."""
+
     @abstractmethod
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
         """Return an enumerator. ``restored``: a snapshot, possibly of another parallelism, or None at the first start.

@@ -94,6 +94,7 @@ class SourceOperator(StreamOperator):
         self._source = spec.source
         self._strategy = strategy_of(spec.watermarks, setup, self.operator.name)
         self._reader: SplitReader | None = None
+        self._announces = spec.source.announces_batches
         self._convert = None if spec.declared is None else _Declared(spec.declared, node)
         if spec.emits_tagged and self._strategy.extract is not None:
             self._strategy.extract = partial(_time_of_record, self._strategy.extract)
@@ -169,6 +170,8 @@ class SourceOperator(StreamOperator):
                 self.setup.advance(now, True)
         marks.periodic(now, split)
         self._advance(now)
+        if self._announces:
+            self.setup.advance(now, True)
 
     def watermark(self, split: str) -> int:
         """Return the watermark of one split that is being read."""

@@ -1,4 +1,4 @@
-"""The simulated engine: the same levels in one process, with a seeded schedule and injected faults. A test tool.
+"""The simulated engine: the same levels in one process, with a seeded schedule and injected faults.
 
 It does what Spark may do: rows arrive in any order, tasks run in any worker, attempts fail half-way and are tried
 again, zombies finish late, a finished task is run again after some of its receivers have read the first run.
@@ -6,25 +6,26 @@ again, zombies finish late, a finished task is run again after some of its recei
 
 from __future__ import annotations
 
-import pickle
 import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from tidegate.base import faults
 from tidegate.base.errors import RoundError
 from tidegate.operators.flow.level import Job, JobSpec
-from tidegate.operators.flow.rows import FIRST_RUN, Ack, Row, TaskPlan, TaskRun
+from tidegate.operators.flow.rows import Ack, Row, TaskRun
 from tidegate.runtime.engine import RoundPlan
 from tidegate.state.local_dir import remove_job
+from tidegate.testing.engine import InProcessEngine, Rows, sent
 
 _ATTEMPTS = 4
 
-Rows = Iterator[tuple[int, Any]]
+LateRows = Iterator[tuple[int, Any]]
+"""The rows that a late attempt has still to send."""
 
 
 class WorkerDied(faults.Killed):
@@ -59,58 +60,48 @@ class Chances:
     """Per round: it does not end until it is cancelled. For engines with a clock (``lives.py``)."""
 
 
-class SimulatedEngine:
-    """See runtime/engine.py for the contract. ``fired`` counts what was injected, by name.
+class SimulatedEngine(InProcessEngine):
+    """Run rounds as Spark may run them. ``fired`` counts what was injected, by name.
 
     ``zombies``: a list to share with the engines of later drivers of the job, whose executors still run old tasks.
     """
-
-    one_host = True
 
     timeless = True
     """How long tasks take is not reported: it depends on the machine, and what the driver makes of it would differ between runs."""
 
     def __init__(
-        self, seed: int, chances: Chances | None = None, workers: int = 3, zombies: list[Rows] | None = None
+        self, seed: int, chances: Chances | None = None, workers: int = 3, zombies: list[LateRows] | None = None
     ) -> None:
+        super().__init__()
         self._random = random.Random(seed)
         self._chances = chances or Chances()
         self._workers: list[Job | None] = [None] * workers
         self._used = 0
-        self._spec: JobSpec | None = None
         self._zombies = zombies if zombies is not None else []
         self.inside = Inside.DRIVER
         self.between_tasks: Callable[[], None] = lambda: None
         """What else the driver does while a round runs: called before each task."""
         self.fired: dict[str, int] = {}
-        self.cancelled = False
 
     def start(self, spec: JobSpec) -> None:
         self._spec = spec
         self._workers = [None] * len(self._workers)
 
     def run(self, plan: RoundPlan) -> list[Ack]:
-        assert self._spec is not None
-        incoming: list[list[Row]] = [[] for _ in range(self._spec.widths[0])]
-        for level in range(len(plan.tasks)):
-            width = range(self._spec.widths[level])
-            outputs = [self._task(level, p, plan, incoming[p]) for p in width]
-            if self._maybe(self._chances.rerun_whole, "rerun_whole"):
-                outputs = [self._task(level, p, plan, incoming[p], tried=1) for p in width]
-            if level + 1 == len(plan.tasks):
-                acks = [pickle.loads(payload) for rows in outputs for _, payload in rows]
-                return list(map(_timeless, acks)) if self.timeless else acks
-            incoming = self._shuffle(level, outputs, plan, incoming)
-        raise AssertionError("a job has at least one level")
+        acks = super().run(plan)
+        return list(map(_timeless, acks)) if self.timeless else acks
 
-    def _shuffle(
-        self, level: int, outputs: list[list[tuple[int, Any]]], plan: RoundPlan, incoming: list[list[Row]]
-    ) -> list[list[Row]]:
-        assert self._spec is not None
-        width = self._spec.widths[level + 1]
+    def run_level(self, level: int, plan: RoundPlan, incoming: list[list[Row]]) -> list[Rows]:
+        outputs = super().run_level(level, plan, incoming)
+        if self._maybe(self._chances.rerun_whole, "rerun_whole"):
+            outputs = [self.run_task(level, p, plan, rows, tried=1) for p, rows in enumerate(incoming)]
+        return outputs
+
+    def shuffle(self, level: int, outputs: list[Rows], plan: RoundPlan, incoming: list[list[Row]]) -> list[list[Row]]:
+        width = self.spec.widths[level + 1]
         arrived: list[list[Row]] = [[] for _ in range(width)]
         again = width > 1 and self._maybe(self._chances.rerun, "rerun")
-        second = self._task(level, 0, plan, incoming[0]) if again else []
+        second = self.run_task(level, 0, plan, incoming[0]) if again else []
         late = self._random.randrange(1, width) if again else width
         for sender, rows in enumerate(outputs):
             for partition, row in rows:
@@ -125,9 +116,7 @@ class SimulatedEngine:
 
     # -- attempts of a task ----------------------------------------------------------------------------------------------
 
-    def _task(
-        self, level: int, partition: int, plan: RoundPlan, rows: list[Row], tried: int = 0
-    ) -> list[tuple[int, Any]]:
+    def run_task(self, level: int, partition: int, plan: RoundPlan, rows: list[Row], tried: int = 0) -> Rows:
         self._haunt()
         self.between_tasks()
         if self._maybe(self._chances.zombie, "zombie"):
@@ -135,9 +124,8 @@ class SimulatedEngine:
                 list(self._attempt(level, partition, plan, rows))
             tried += 1
         if self._maybe(self._chances.late, "late"):
-            assert self._spec is not None
-            sent = _sent(plan, level, partition, rows)
-            self._zombies.append(Job(self._spec).run_partition(level, partition, plan.context, *sent))
+            given = sent(plan, level, partition, rows)
+            self._zombies.append(Job(self.spec).run_partition(level, partition, plan.context, *given))
             tried += 1
         for attempt in range(tried, tried + _ATTEMPTS):
             try:
@@ -147,9 +135,7 @@ class SimulatedEngine:
                 self._workers[self._used] = None
         raise RoundError("A simulated task failed, with all its retries", where=f"level {level}, partition {partition}")
 
-    def _run_attempt(
-        self, level: int, partition: int, plan: RoundPlan, rows: list[Row], number: int
-    ) -> list[tuple[int, Any]]:
+    def _run_attempt(self, level: int, partition: int, plan: RoundPlan, rows: list[Row], number: int) -> Rows:
         attempt = self._attempt(level, partition, plan, rows, number)
         if not self._maybe(self._chances.die, "die"):
             return list(attempt)
@@ -159,16 +145,15 @@ class SimulatedEngine:
         raise WorkerDied
 
     def _attempt(self, level: int, partition: int, plan: RoundPlan, rows: list[Row], attempt: int = 0) -> Any:
-        assert self._spec is not None
         self._used = number = self._random.randrange(len(self._workers))
         job = self._workers[number]
         if job is None:
-            job = self._workers[number] = Job(self._spec)
+            job = self._workers[number] = Job(self.spec)
         if self._maybe(self._chances.lose_store, "lose_store"):
             self.lose_local_state()
-            job = self._workers[number] = Job(self._spec)
+            job = self._workers[number] = Job(self.spec)
         run = TaskRun(attempt, place=f"worker {number}")
-        return job.run_partition(level, partition, plan.context, *_sent(plan, level, partition, rows, run))
+        return job.run_partition(level, partition, plan.context, *sent(plan, level, partition, rows, run))
 
     def _haunt(self, most: int = 3) -> None:
         """Let a late attempt of an earlier round go on for some rows."""
@@ -190,9 +175,8 @@ class SimulatedEngine:
 
     def lose_local_state(self) -> None:
         """A host is gone, with its stores and workers."""
-        assert self._spec is not None
         self._workers = [None] * len(self._workers)
-        settings = self._spec.settings
+        settings = self.spec.settings
         for root in settings.local_roots:
             remove_job(root, settings.local_name)
         if settings.spool:
@@ -226,11 +210,3 @@ def _timeless(ack: Ack) -> Ack:
     ack.snapshot_seconds = dict.fromkeys(ack.snapshot_seconds, 0.0)
     ack.work = ack.work._replace(read=0.0, user=0.0, pack=0.0, snapshot=0.0)
     return ack
-
-
-def _sent(
-    plan: RoundPlan, level: int, partition: int, rows: list[Row], run: TaskRun = FIRST_RUN
-) -> tuple[TaskPlan, Iterator[Row]]:
-    """What reaches a task: a copy of its plan, and its rows."""
-    task: TaskPlan = pickle.loads(pickle.dumps(plan.tasks[level][partition], 5))
-    return replace(task, run=run), iter(list(rows))

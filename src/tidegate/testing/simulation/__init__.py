@@ -1,0 +1,1 @@
+"""The simulator: seeded schedules, injected faults and crashing drivers in one process."""

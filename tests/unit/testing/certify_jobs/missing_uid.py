@@ -1,0 +1,25 @@
+# mypy: ignore-errors
+"""An operator with state and without a uid."""
+
+from tidegate.common import Types
+from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from tidegate.datastream.state import ValueStateDescriptor
+
+PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
+
+
+class Total(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG()))
+
+    def process_element(self, value, ctx):
+        self.total.update((self.total.value() or 0) + value[1])
+        yield value[0], self.total.value()
+
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.set_parallelism(2)
+env.enable_checkpointing(1_000)
+events = env.from_collection([(f"user-{n % 5}", n) for n in range(40)], PAIR).uid("events")
+events.key_by(lambda event: event[0]).process(Total()).print()  # BUG
+env.execute("missing uid")
