@@ -5,34 +5,17 @@ MkDocs calls the functions ``on_...``. Nothing is written into docs/: the added 
 
 from __future__ import annotations
 
-import ast
 import re
+import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from scripts import api_reference  # noqa: E402 - MkDocs loads this file by its path
+
 SOURCE = ROOT / "src"
-API = {
-    "Programs": ["tidegate.datastream", "tidegate.datastream.functions", "tidegate.datastream.state", "tidegate.datastream.window"],
-    "Types and configuration": [
-        "tidegate.common",
-        "tidegate.common.typeinfo",
-        "tidegate.common.types",
-        "tidegate.common.time",
-        "tidegate.common.watermark_strategy",
-        "tidegate.common.restart_strategy",
-        "tidegate.table",
-        "tidegate.metrics",
-    ],
-    "Connectors": ["tidegate.datastream.connectors", "tidegate.datastream.connectors.*"],
-    "Formats": ["tidegate.datastream.formats.*"],
-    "Snapshots": ["tidegate.state_reader", "tidegate.state_writer"],
-    "Testing": ["tidegate.testing", "tidegate.testing.*"],
-    "PyFlink's names": ["tidegate.pyflink_compat"],
-}
-"""Group of the sidebar -> modules. ``.*`` means all modules of a package. The paths are PyFlink's where PyFlink has them."""
-HIDDEN = {"tidegate.testing.kill_hook", "tidegate.testing.sink_run"}
-"""Modules that other processes load by name. Nobody calls them."""
 ROOT_PAGES = {
     "README.md": "index.md",
     "ARCHITECTURE.md": "architecture.md",
@@ -48,60 +31,6 @@ _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 _FENCE = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
-# -- the API reference
-
-
-def modules(names: list[str]) -> list[str]:
-    """The modules that these names mean, in their order."""
-    found: list[str] = []
-    for name in names:
-        package = SOURCE.joinpath(*name.removesuffix(".*").split("."))
-        if not name.endswith(".*"):
-            found.append(name)
-            continue
-        here = sorted(path.stem for path in package.glob("*.py") if not path.stem.startswith("_"))
-        found += [f"{name[:-2]}.{stem}" for stem in here]
-    return [name for name in found if name not in HIDDEN and public_names(name)]
-
-
-def public_names(module: str) -> list[str]:
-    """What a module exports: ``__all__`` and names that it resolves later, or its public definitions. Nothing is imported."""
-    path = SOURCE.joinpath(*module.split("."))
-    tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
-    listed: list[str] = []
-    defined: list[str] = []
-    for statement in tree.body:
-        if isinstance(statement, ast.Assign) and [ast.unparse(target) for target in statement.targets] == ["__all__"]:
-            listed += [part for part in ast.literal_eval(statement.value) if isinstance(part, str)]
-        if isinstance(statement, ast.ClassDef | ast.FunctionDef) and not statement.name.startswith("_"):
-            defined.append(statement.name)
-    return listed or defined
-
-
-def api_index() -> str:
-    head = (
-        "# API reference\n\nEvery public class and function with its contract, made from the docstrings. Paths are PyFlink's, with "
-        "`tidegate` for `pyflink`. [Releases](../releases.md) says which names are promised; [features](../features.md) counts them.\n"
-    )
-    lines = [head]
-    for group, names in API.items():
-        lines.append(f"\n## {group}\n")
-        lines += [f"- [`{name}`]({name}.md): {_first_line(name)}" for name in modules(names)]
-    return "\n".join(lines) + "\n"
-
-
-def _first_line(module: str) -> str:
-    path = SOURCE.joinpath(*module.split("."))
-    text = ast.get_docstring(ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()))
-    return (text or "").partition("\n")[0].replace("``", "`")
-
-
-def api_page(module: str) -> str:
-    names = public_names(module)
-    listed = "".join(f"\n        - {name}" for name in names)
-    return f"# `{module}`\n\n::: {module}\n    options:\n      members:{listed}\n"
-
-
 # -- what MkDocs calls
 
 
@@ -114,7 +43,13 @@ def on_config(config: Any) -> Any:
 
 
 def _api_nav() -> list[dict[str, Any]]:
-    return [{group: [{name: f"api/{name}.md"} for name in modules(names)]} for group, names in API.items()]
+    groups = api_reference.groups()
+    return [{group: [{_short(name): f"api/{name}.md"} for name in names]} for group, names in groups.items()]
+
+
+def _short(module: str) -> str:
+    """The sidebar is narrow."""
+    return module.removeprefix("tidegate.").removeprefix("datastream.")
 
 
 def _present(nav: list[Any]) -> list[Any]:
@@ -131,10 +66,10 @@ def on_files(files: Any, config: Any) -> Any:
 
     for source, page in ROOT_PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
-    files.append(File.generated(config, "api/index.md", content=api_index()))
-    for names in API.values():
-        for module in modules(names):
-            files.append(File.generated(config, f"api/{module}.md", content=api_page(module)))
+    files.append(File.generated(config, "api/index.md", content=api_reference.index()))
+    for modules in api_reference.groups().values():
+        for module in modules:
+            files.append(File.generated(config, f"api/{module}.md", content=api_reference.page(module)))
     return files
 
 
