@@ -41,12 +41,17 @@ def test_its_metadata(wheel: Path) -> None:
         names = archive.namelist()
         (path,) = [name for name in names if name.endswith(".dist-info/METADATA")]
         metadata = email.message_from_bytes(archive.read(path))
-    assert metadata["Name"] == "tidegate" and metadata["Requires-Python"] == ">=3.11"
+    assert metadata["Name"] == "tidegate" and metadata["Requires-Python"] == "<3.15,>=3.11"
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Description-Content-Type"] == "text/markdown" and "# Tidegate" in metadata.get_payload()
     assert "Programming Language :: Python :: 3.14" in metadata.get_all("Classifier", [])
     assert any("https://spark.apache.org/" in entry for entry in metadata.get_all("Project-URL", []))
-    assert {"tidegate/py.typed", "tidegate/pyflink_names.json", "tidegate/spark/log4j2.properties"} <= set(names)
+    assert {
+        "tidegate/py.typed",
+        "tidegate/pyflink_names.json",
+        "tidegate/spark/log4j2.properties",
+        "tidegate/cli/project/job.py.txt",
+    } <= set(names)
     assert not [name for name in names if not name.startswith(("tidegate/", "tidegate-"))]
 
 

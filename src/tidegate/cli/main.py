@@ -202,6 +202,36 @@ def explain_program(
         say(plain_line(line))
 
 
+@app.command()
+@command
+def init(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The directory of the project; its last part is the name.")
+    ],
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Make a project: a job, its test, a configuration, a Makefile. Refuses a directory that is not empty."""
+    from tidegate.cli.init import make
+
+    made = make(name)
+    if json:
+        return print_json({"directory": str(made.directory), "files": made.files})
+    say("\n".join(f"made {made.directory / file}" for file in made.files))
+    say(f"next: cd {name} && make test")
+
+
+@app.command()
+@command
+def doctor(define: Define = None, json: Json = False, verbose: Verbose = False) -> None:
+    """Check whether jobs can run on this machine, with this configuration, and say how to cure what is wrong. The exit code is 1
+    if something is."""
+    from tidegate.cli.doctor import show
+
+    set_dynamic_properties(parse_definitions(define or []))
+    sys.exit(show(json=json))
+
+
 app.command("list")(jobs.list_jobs)
 app.command()(jobs.info)
 app.command()(jobs.checkpoints)
