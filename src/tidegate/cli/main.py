@@ -180,22 +180,34 @@ def explain(
     define: Define = None,
     parallelism: Parallelism = None,
     pyflink: PyFlink = False,
+    svg: Annotated[
+        str | None,
+        typer.Option("--svg", metavar="FILE", help="Draw the graph into this file; - is the standard output."),
+    ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Show the graph of a program and how each function runs: called, inlined, on columns, and why not. No job is started:
     the program runs up to its first execute()."""
     properties = parse_definitions(define or []) | ({PARALLELISM.key: parallelism} if parallelism is not None else {})
-    explain_program(script, arguments or [], properties, pyflink=pyflink, json=json)
+    explain_program(script, arguments or [], properties, pyflink=pyflink, json=json, svg=svg)
 
 
 def explain_program(
-    script: str, arguments: list[str], properties: dict[str, object], *, pyflink: bool, json: bool
+    script: str,
+    arguments: list[str],
+    properties: dict[str, object],
+    *,
+    pyflink: bool,
+    json: bool,
+    svg: str | None = None,
 ) -> None:
-    """Run the program up to its first execute() and print what it would do."""
-    from tidegate.cli.explain import built, explained, facts
+    """Run the program up to its first execute() and print what it would do, or draw its graph."""
+    from tidegate.cli.explain import built, draw, explained, facts
 
     program = built(script, arguments, properties, asks="explain", pyflink=pyflink)
+    if svg is not None:
+        return draw(program, svg)
     if json:
         return print_json(facts(program))
     for line in explained(program):

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import tidegate
+from tidegate.spark.pyspark_internals import TESTED
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -19,6 +20,7 @@ def test_the_tested_versions_of_spark_are_those_that_can_be_installed() -> None:
     allowed = next(text for text in PROJECT["dependencies"] if text.startswith("pyspark"))
     major, minor = map(int, versions[-1].split("."))
     assert allowed == f"pyspark>={versions[0]},<{major}.{minor + 1}"
+    assert versions == TESTED
     assert f"| Spark | {versions[0]} to {versions[-1]} | `make test-sparks` |" in PAGE
 
 
