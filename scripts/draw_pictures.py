@@ -1,7 +1,7 @@
 """Draws the pictures of the docs into docs/pictures: ``python scripts/draw_pictures.py [--check]``.
 
 Each picture has its own panel and colours for light and dark pages. ``kill-and-recovery.svg`` shows a real run of the demo, as
-``python examples/demo/demo.py --record examples/demo/recorded.json`` has written it down.
+``python examples/demo/demo.py --record examples/demo/recorded.json`` has written it down. ``speed.svg`` shows ``bench/results``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
+RESULTS = ROOT / "bench" / "results"
 RECORDED = ROOT / "examples" / "demo" / "recorded.json"
 STYLE = """\
 text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1d2b33 }
@@ -144,6 +145,45 @@ def _down(samples: list[tuple[float, str, int]]) -> list[tuple[float, float]]:
             spans.append((begin, seconds))
             begin = None
     return spans
+
+
+# -- results of the benchmarks
+
+SPEED = {
+    "keyed-count": "keyed count, 20,000 keys",
+    "keyed-count-1m": "keyed count, 1,000,000 keys",
+    "window-count": "tumbling window count by text",
+    "interval-join": "interval join",
+}
+"""Scenario of bench/run.py -> what it does."""
+ENGINES = {
+    "tidegate": "Tidegate",
+    "flink-java": "Flink in Java",
+    "pyflink-thread": "PyFlink, thread mode",
+    "pyspark-tws": "PySpark transformWithState",
+}
+
+
+def speed() -> str:
+    """Records a second as bars on one scale from 0: what is small looks small."""
+    results = {name: json.loads((RESULTS / f"{name}.json").read_text())["steady"] for name in SPEED}
+    rows = sum(len(steady) for steady in results.values())
+    picture = Picture(820, 62 + 22 * rows + 34 * len(results), "Records a second of Tidegate, Flink and PySpark")
+    picture.text(18, 28, "Records a second, with a checkpoint every second, on 2 cores", "bold")
+    top = max(value for steady in results.values() for value in steady.values())
+    y = 60.0
+    for name, steady in results.items():
+        picture.text(18, y, SPEED[name], "bold")
+        y += 12
+        for engine in (engine for engine in ENGINES if engine in steady):
+            width = max(round(460 * steady[engine] / top, 1), 1)
+            picture.text(210, y + 13, ENGINES[engine], "small end")
+            style = "soft" if engine == "tidegate" else "old"
+            picture.raw(f'<rect class="{style}" x="220" y="{y:g}" width="{width:g}" height="17" rx="3"/>')
+            picture.text(226 + width, y + 13, f"{steady[engine]:,}", "small")
+            y += 22
+        y += 22
+    return picture.drawn()
 
 
 # -- how it works
@@ -386,6 +426,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "recovery": recovery,
     "rescaling": rescaling,
     "round": a_round,
+    "speed": speed,
     "windows": windows,
 }
 

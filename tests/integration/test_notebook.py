@@ -15,8 +15,10 @@ def test_the_notebook_runs_and_shows_its_graph_its_job_and_its_state(tmp_path: P
     import nbformat
     from nbclient import NotebookClient
 
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
+    NotebookClient(
+        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     shown = [_shown(cell) for cell in notebook.cells if cell.cell_type == "code"]
     assert "<svg" in shown[1]["text/html"] and "hash" in shown[1]["text/html"]
     assert "('be', 2)" in shown[2]["text/plain"] and "('to', 2)" in shown[2]["text/plain"]

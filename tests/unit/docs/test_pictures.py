@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import xml.etree.ElementTree as ET
@@ -46,3 +47,16 @@ def test_text_stays_inside_its_picture(script: dict[str, Any]) -> None:
 def test_the_recorded_run_lost_and_doubled_nothing_and_was_killed(script: dict[str, Any]) -> None:
     text = script["kill_and_recovery"]()
     assert text.count(">kill -9<") == 2 and "lost 0, doubled 0" in text
+
+
+def test_the_figures_of_the_readme_are_those_of_the_results(script: dict[str, Any]) -> None:
+    readme = (ROOT / "README.md").read_text()
+    order = ["tidegate", "pyflink-thread", "pyspark-tws", "flink-java"]
+    for scenario, title in script["SPEED"].items():
+        steady = json.loads((ROOT / "bench" / "results" / f"{scenario}.json").read_text())["steady"]
+        cells = [_rounded(steady[engine]) if engine in steady else "" for engine in order]
+        assert f"| {' | '.join([title, *cells])} |".replace("|  |", "| |").replace("|  |", "| |") in readme
+
+
+def _rounded(figure: int) -> str:
+    return f"{round(figure, -3 if figure > 100_000 else -2):,}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from itertools import combinations
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,7 +83,7 @@ def test_an_empty_graph_and_a_circle_are_drawn() -> None:
 
 
 class Split(ProcessFunction):
-    def process_element(self, value, ctx):
+    def process_element(self, value: Any, ctx: Any) -> Any:
         yield value
 
 
