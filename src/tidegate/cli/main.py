@@ -244,6 +244,34 @@ def doctor(define: Define = None, json: Json = False, verbose: Verbose = False) 
     sys.exit(show(json=json))
 
 
+@kafka.dev.command("session")
+@command
+def dev_session(verbose: Verbose = False) -> None:
+    """Keep Spark warm for programs that are being written: tidegate dev run FILE runs them here. Ends with Ctrl-C."""
+    from tidegate.cli.dev_session import serve
+
+    serve()
+
+
+@kafka.dev.command("run", context_settings={"allow_interspersed_args": False})
+@command
+def dev_run(
+    script: Script,
+    arguments: Arguments = None,
+    define: Define = None,
+    parallelism: Parallelism = None,
+    master: Annotated[str | None, typer.Option("--master", help="Spark master, for example local[4].")] = None,
+    pyflink: PyFlink = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a program in the session of tidegate dev session: from the second run on, Spark and its workers are there already."""
+    from tidegate.cli.dev_session import Request, run_in_session
+
+    given = parse_definitions(define or []) | {PARALLELISM.key: parallelism, "spark.master": master}
+    properties = {key: str(value) for key, value in given.items() if value is not None}
+    sys.exit(run_in_session(Request(script, arguments or [], properties, pyflink, os.getcwd(), dict(os.environ))))
+
+
 app.command("list")(jobs.list_jobs)
 app.command()(jobs.info)
 app.command()(jobs.checkpoints)
