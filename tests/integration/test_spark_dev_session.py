@@ -1,4 +1,4 @@
-"""A development session: Spark stays between two runs, edits count, streams and exit codes are the program's, Ctrl-C ends the job."""
+"""A development session: Spark stays between runs, edits count, streams and exit codes are the program's, Ctrl-C ends the job only."""
 
 from __future__ import annotations
 
