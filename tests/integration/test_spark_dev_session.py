@@ -1,4 +1,4 @@
-"""A development session: Spark stays between runs, edits count, streams and exit codes are the program's, Ctrl-C ends the job only."""
+"""A development session: Spark stays between runs, edits count, streams and exit codes are those of the program, Ctrl-C ends it."""
 
 from __future__ import annotations
 
