@@ -8,8 +8,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tidegate.base import former_names
@@ -39,25 +39,17 @@ def main() -> None:
 
 def _run(request: Request, streams: list[int], client: socket.socket) -> tuple[int, dict[str, tuple[int, int]]]:
     """Run the program as a process of its own would, and bring this process back to what it was. Only Spark stays."""
-    kept = [os.dup(number) for number in range(len(streams))]
     modules, path, handlers = set(sys.modules), list(sys.path), list(logging.root.handlers)
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
     os.chdir(request.directory)
     os.environ.clear()
     os.environ.update(request.environment)
     over = threading.Event()
     threading.Thread(target=_heed, args=(client, over), daemon=True).start()
     try:
-        code = _exit_code(lambda: _program(request))
+        with _streams_of_the_client(streams):
+            code = _exit_code(lambda: _program(request))
     finally:
         over.set()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for number, descriptor in enumerate(kept):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
         files = _forget_modules(modules)
         sys.path[:] = path
         logging.root.handlers[:] = handlers
@@ -65,6 +57,26 @@ def _run(request: Request, streams: list[int], client: socket.socket) -> tuple[i
         former_names.noticed.clear()
         global_configuration.announced.clear()
     return code, files
+
+
+@contextmanager
+def _streams_of_the_client(streams: list[int]) -> Iterator[None]:
+    """Give Python the client's streams. The descriptors 0 to 2 stay those of the session: Spark's processes inherit them and live
+    longer than the client, and whoever reads the client's output waits until nobody can write to it any more."""
+    before = sys.stdin, sys.stdout, sys.stderr
+    for stream in streams:
+        os.set_inheritable(stream, False)
+    own = [os.fdopen(stream, mode, errors="backslashreplace") for stream, mode in zip(streams, "rww", strict=True)]
+    for written in own[1:]:
+        written.reconfigure(line_buffering=written.isatty() or written is own[2])  # type: ignore[attr-defined]
+    sys.stdin, sys.stdout, sys.stderr = own
+    try:
+        yield
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = before
+        for stream_of in own:
+            with suppress(OSError):  # nobody reads it any more
+                stream_of.close()
 
 
 def _program(request: Request) -> None:
