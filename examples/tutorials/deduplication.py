@@ -6,11 +6,12 @@ Needs the extra postgresql: pip install 'tidegate[postgresql]'. The program make
 """
 
 import sys
+from collections.abc import Iterator
 
 import psycopg
 
 from tidegate.common import Time, Types
-from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from tidegate.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from tidegate.datastream.connectors.postgresql import PostgreSqlSink, Table
 from tidegate.datastream.state import StateTtlConfig, ValueStateDescriptor
 
@@ -19,15 +20,17 @@ MESSAGES = [("m1", "ann", 250), ("m2", "bob", 90), ("m2", "bob", 90), ("m3", "an
 ORDER = Types.TUPLE([Types.STRING(), Types.STRING(), Types.LONG()])
 
 
-class First(KeyedProcessFunction):
+class First(KeyedProcessFunction[tuple[str, str, int], tuple[str, str, int], str]):
     """Passes the first message with an id. Ids are forgotten after a day without a repetition."""
 
-    def open(self, runtime_context):
+    def open(self, runtime_context: RuntimeContext) -> None:
         seen = ValueStateDescriptor("seen", Types.BOOLEAN())
         seen.enable_time_to_live(StateTtlConfig.new_builder(Time.days(1)).update_ttl_on_read_and_write().build())
         self.seen = runtime_context.get_state(seen)
 
-    def process_element(self, value, ctx):
+    def process_element(
+        self, value: tuple[str, str, int], ctx: KeyedProcessFunction.Context
+    ) -> Iterator[tuple[str, str, int]]:
         if not self.seen.value():
             self.seen.update(True)
             yield value

@@ -3,8 +3,10 @@
 python examples/tutorials/fraud.py
 """
 
+from collections.abc import Iterator
+
 from tidegate.common import Duration, Types, WatermarkStrategy
-from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from tidegate.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 
 MINUTE = 60_000
@@ -23,11 +25,11 @@ PAYMENTS = [
 PAYMENT = Types.TUPLE([Types.STRING(), Types.DOUBLE(), Types.LONG()])
 
 
-class FindStolenCards(KeyedProcessFunction):
-    def open(self, runtime_context):
+class FindStolenCards(KeyedProcessFunction[tuple[str, float, int], str, str]):
+    def open(self, runtime_context: RuntimeContext) -> None:
         self.tested_at = runtime_context.get_state(ValueStateDescriptor("tested at", Types.LONG()))
 
-    def process_element(self, value, ctx):
+    def process_element(self, value: tuple[str, float, int], ctx: KeyedProcessFunction.Context) -> Iterator[str]:
         card, amount, time = value
         tested_at = self.tested_at.value()
         if tested_at is not None and amount >= LARGE and time - tested_at <= WITHIN:
@@ -38,7 +40,7 @@ class FindStolenCards(KeyedProcessFunction):
             self.tested_at.update(time)
             ctx.timer_service().register_event_time_timer(time + WITHIN)
 
-    def on_timer(self, timestamp, ctx):
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> None:
         if self.tested_at.value() == timestamp - WITHIN:
             self.tested_at.clear()  # nothing happened: the card costs no memory any more
 

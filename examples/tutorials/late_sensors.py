@@ -3,9 +3,12 @@
 python examples/tutorials/late_sensors.py
 """
 
+from collections.abc import Iterable, Iterator
+
 from tidegate.common import Time, Types, WatermarkGenerator, WatermarkStrategy
+from tidegate.common.watermark_strategy import WatermarkOutput
 from tidegate.datastream import OutputTag, ProcessWindowFunction, StreamExecutionEnvironment
-from tidegate.datastream.window import TumblingEventTimeWindows
+from tidegate.datastream.window import TimeWindow, TumblingEventTimeWindows
 
 SECOND = 1_000
 
@@ -25,19 +28,21 @@ TOO_LATE = OutputTag("too late", READING)
 class AfterEachReading(WatermarkGenerator):
     """The watermark is two seconds before the latest reading. It moves with every reading, so that this example is exact."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.latest = 0
 
-    def on_event(self, event, event_timestamp, output):
+    def on_event(self, event: object, event_timestamp: int, output: WatermarkOutput) -> None:
         self.latest = max(self.latest, event_timestamp)
         output.emit_watermark(self.latest - 2 * SECOND - 1)
 
-    def on_periodic_emit(self, output):
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
         pass
 
 
-class Average(ProcessWindowFunction):
-    def process(self, key, context, elements):
+class Average(ProcessWindowFunction[tuple[str, float, int], str, str, TimeWindow]):
+    def process(
+        self, key: str, context: ProcessWindowFunction.Context, elements: Iterable[tuple[str, float, int]]
+    ) -> Iterator[str]:
         degrees = [reading[1] for reading in elements]
         begin = context.window().start // SECOND
         yield f"{key} from {begin} s: {sum(degrees) / len(degrees):.1f} degrees, from {len(degrees)}"

@@ -7,9 +7,10 @@ DIRECTORY must be one that all hosts reach. Checkpoints and output go there.
 
 import os
 import sys
+from collections.abc import Iterator
 
 from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
-from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from tidegate.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import BucketAssigner, FileSink
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.state import ValueStateDescriptor
@@ -17,11 +18,11 @@ from tidegate.datastream.state import ValueStateDescriptor
 LAST = int(sys.argv[2]) if len(sys.argv) > 2 else 10_000
 
 
-class Count(KeyedProcessFunction):
-    def open(self, runtime_context):
+class Count(KeyedProcessFunction[int, str, int]):
+    def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
 
-    def process_element(self, value, ctx):
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[str]:
         self.count.update((self.count.value() or 0) + 1)
         if self.count.value() == LAST // 10:
             yield f"{ctx.get_current_key()} {self.count.value()}"

@@ -7,14 +7,15 @@ Needs the extra formats: pip install 'tidegate[formats]'.
 
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 
-import pyarrow.parquet
+import pyarrow.parquet  # type: ignore[import-untyped]
 
 from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
 from tidegate.datastream import ProcessWindowFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import BucketAssigner, FileSink
 from tidegate.datastream.formats.parquet import ParquetBulkWriters
-from tidegate.datastream.window import EventTimeSessionWindows
+from tidegate.datastream.window import EventTimeSessionWindows, TimeWindow
 
 MINUTE = 60_000
 GAP_MINUTES = 30
@@ -35,8 +36,10 @@ SESSION = Types.ROW_NAMED(
 )
 
 
-class Summary(ProcessWindowFunction):
-    def process(self, key, context, elements):
+class Summary(ProcessWindowFunction[tuple[str, str, int], Row, str, TimeWindow]):
+    def process(
+        self, key: str, context: ProcessWindowFunction.Context, elements: Iterable[tuple[str, str, int]]
+    ) -> Iterator[Row]:
         clicks = sorted(elements, key=lambda click: click[2])
         minutes = (clicks[-1][2] - clicks[0][2]) / MINUTE
         yield Row(key, len(clicks), minutes, clicks[0][1], clicks[-1][1])
