@@ -1,4 +1,4 @@
-"""A development session: Spark stays between runs, edits count, streams and exit codes are those of the program, Ctrl-C ends it."""
+"""A development session with Spark, which stays between two runs. tests/unit/cli/test_dev_session.py has all else."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 TIDEGATE = [sys.executable, "-m", "tidegate.cli", "dev"]
@@ -110,34 +108,3 @@ def test_ctrl_c_ends_the_job_and_not_the_session(
         assert client.wait(60) == 130
     assert session.poll() is None
     assert run(place, variables, "job.py")[0] == "[10, 20, 30] [] Rome"
-
-
-def test_a_host_that_is_killed_is_reported_and_replaced(
-    session: subprocess.Popen[str], place: Path, variables: dict[str, str]
-) -> None:
-    (place / "dies.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
-    said = run(place, variables, "dies.py", code=7)
-    assert "UnreachableError: The process of the session that ran the program has died" in said
-    assert run(place, variables, "job.py")[0] == "[10, 20, 30] [] Rome"
-    second = subprocess.run(
-        [*TIDEGATE, "session"], env=variables, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert second.returncode == 10 and "A development session of this user already runs" in second.stderr
-
-
-def test_without_a_session_the_error_names_the_command(place: Path, variables: dict[str, str]) -> None:
-    said = run(place, variables, "job.py", code=7)
-    assert "UnreachableError: No development session runs" in said
-    assert "  cure: start one in another terminal: tidegate dev session" in said
-
-
-@pytest.mark.usefixtures("session")
-def test_a_stranger_that_says_nonsense_does_not_stop_the_session(place: Path, variables: dict[str, str]) -> None:
-    import socket
-
-    address = Path(variables["TIDEGATE_HOME"], "sockets", "dev-session")
-    for nonsense in (b"", b"\xff\xff\xff\xff", b"\x00\x00\x00\x05hello", b"GET / HTTP/1.1\r\n\r\n"):
-        with socket.socket(socket.AF_UNIX) as stranger:
-            stranger.connect(str(address))
-            stranger.sendall(nonsense)
-    eventually(lambda: run(place, variables, "job.py")[0] == "[10, 20, 30] [] Rome")

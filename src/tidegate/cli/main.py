@@ -267,8 +267,9 @@ def dev_run(
     """Run a program in the session of tidegate dev session: from the second run on, Spark and its workers are there already."""
     from tidegate.cli.dev_session import Request, run_in_session
 
-    given = parse_definitions(define or []) | {PARALLELISM.key: parallelism, "spark.master": master}
-    properties = {key: str(value) for key, value in given.items() if value is not None}
+    shorthands = {PARALLELISM.key: parallelism, "spark.master": master}
+    given = parse_definitions(define or []) | {key: value for key, value in shorthands.items() if value is not None}
+    properties = {key: str(value) for key, value in given.items()}
     sys.exit(run_in_session(Request(script, arguments or [], properties, pyflink, os.getcwd(), dict(os.environ))))
 
 
