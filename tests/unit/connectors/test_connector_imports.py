@@ -102,7 +102,7 @@ def test_without_any_extra_the_api_is_imported_and_no_package_of_an_extra_is_tri
     program = """
 import subprocess
 import sys
-extras = {"kafka", "aiokafka", "cramjam", "psycopg", "pymysql", "redis", "deltalake", "pyiceberg", "pyarrow", "fastavro", "rocksdict"}
+extras = {"kafka", "aiokafka", "cramjam", "psycopg", "pymysql", "redis", "deltalake", "pyiceberg", "pyarrow", "fastavro"}
 tried = set()
 class Nothing:
     def find_spec(self, name, path=None, target=None):
