@@ -48,7 +48,7 @@ class RunningJob(Protocol):
         """The job at this moment as a part of a page. Every text in it is escaped."""
         ...
 
-    def add_listener(self, listener: Callable[[Any], None]) -> None:
+    def add_listener(self, listener: Callable[[Any], object]) -> None:
         """Call ``listener`` with the statistics of every round from now on, in the job's thread."""
         ...
 
@@ -87,7 +87,7 @@ class JobClient:
         drain = advance_to_end_of_event_time
         return CompletableFuture(self._job.stop_with_savepoint(savepoint_directory, drain=drain))
 
-    def add_round_listener(self, listener: Callable[[Any], None]) -> None:
+    def add_round_listener(self, listener: Callable[[Any], object]) -> None:
         """Call ``listener`` after every accepted round with its figures: ``round``, ``checkpoint_id`` (None if it carried none),
         ``seconds``, ``records_in``, ``records_out``, ``commit_seconds``. It runs in the job's thread, so it should be quick.
 
