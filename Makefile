@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo demo-kafka demo-snapshot test check check-programs lint bench unit integration kafka servers web-test crash soak nexmark mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
+.PHONY: setup demo demo-kafka demo-snapshot test check check-programs lint bench unit integration kafka servers web-test crash soak nexmark mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs test-sparks release site
 
 setup: $(VENV)/.setup-done
 
@@ -87,13 +87,22 @@ pairwise: setup
 test-pythons: setup
 	$(BIN)/python scripts/test_pythons.py
 
+# A smoke test on every tested version of Spark, each in an environment of its own (scripts/test_sparks.py).
+test-sparks: setup
+	$(BIN)/python scripts/test_sparks.py
+
 wheel: setup
-	rm -rf dist
+	rm -rf dist build/lib build/bdist*
 	$(BIN)/python -m build --wheel --installer uv
 
 # The wheel in an empty environment runs the first program of the README.
 wheel-test: setup
 	$(BIN)/python -m pytest -m slow tests/integration/test_wheel.py
+
+# The wheel of this commit, the same bytes for everybody, with a bill of materials and checksums (docs/releases.md).
+release: setup
+	rm -rf dist
+	$(BIN)/python scripts/release.py
 
 # New pins for what pyproject.toml asks; what is pinned stays unless you say UPGRADE=--upgrade.
 lock: setup
@@ -128,7 +137,13 @@ nexmark: setup
 
 # The pages that are made from code; tests say when one is not current.
 docs: setup
-	for page in config_docs features_docs pyflink_names api_docs; do $(BIN)/python scripts/gen_$$page.py; done
+	for page in config_docs features_docs pyflink_names; do $(BIN)/python scripts/gen_$$page.py; done
+	$(BIN)/python scripts/copy_programs.py
+	$(BIN)/python scripts/draw_pictures.py
+
+# All pages and the API reference, with a search: build/site. Read it with: .venv/bin/python -m http.server -d build/site
+site: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 format: setup
 	$(BIN)/ruff format .

@@ -1,6 +1,6 @@
 """The demo: runs ``orders_job``, kills its driver twice in the middle of a checkpoint, restarts it, and audits the files.
 
-    python examples/demo/demo.py [--orders N] [--rate ORDERS_PER_SECOND] [--plain]
+    python examples/demo/demo.py [--orders N] [--rate ORDERS_PER_SECOND] [--plain] [--record FILE]
 
 Exit code 0: nothing lost, nothing doubled. 1: the audit failed, or a kill did not happen. The kills are real: a hook at a fault
 point inside Tidegate sends SIGKILL to the driver's own process.
@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-from audit import audit
+from audit import Audit, audit
 from rich.console import Console
 from rich.live import Live
 from story import KILLS, Kill, Reader, Story
@@ -151,7 +151,7 @@ def run(home: Path, story: Story, screen: Screen, rate: float) -> None:
             attempt.end(story)
         finally:
             attempt.clear_away()
-            story.reader.look()
+            story.look()
             screen.update()
 
 
@@ -161,7 +161,7 @@ def follow(attempt: Attempt, story: Story, screen: Screen) -> None:
         for event in attempt.events():
             story.hear(event)
         if time.monotonic() >= next_look:
-            story.reader.look()
+            story.look()
             next_look = time.monotonic() + 0.5
         screen.update()
         if story.seconds > LONGEST_SECONDS:
@@ -174,20 +174,21 @@ def main() -> int:
     parser.add_argument("--orders", type=int, default=200_000)
     parser.add_argument("--rate", type=float, default=10_000, help="orders per second")
     parser.add_argument("--plain", action="store_true", help="lines instead of the live picture")
+    parser.add_argument("--record", type=Path, help="write what happened to this file, for scripts/draw_pictures.py")
     given = parser.parse_args()
     console = Console()
     home = Path(tempfile.mkdtemp(prefix="tidegate-demo-"))
     for other in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(other, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        return play(console, home, given.orders, given.rate, given.plain or not console.is_terminal)
+        return play(console, home, given.orders, given.rate, given.plain or not console.is_terminal, given.record)
     except KeyboardInterrupt:
         shutil.rmtree(home, ignore_errors=True)
         console.print("interrupted: processes ended, files removed")
         return 130
 
 
-def play(console: Console, home: Path, orders: int, rate: float, plain: bool) -> int:
+def play(console: Console, home: Path, orders: int, rate: float, plain: bool, record: Path | None) -> int:
     story = Story(Reader(home / "output"), orders)
     try:
         with Screen(console, story, plain) as screen:
@@ -198,9 +199,25 @@ def play(console: Console, home: Path, orders: int, rate: float, plain: bool) ->
     result = audit(home / "output", orders)
     console.print(verdict(result, story))
     console.print(ending(story, home / "output"), highlight=False, soft_wrap=True)
+    if record is not None:
+        record.write_text(recording(story, result))
     for name in ("state", "spark", "work", "checkpoints"):
         shutil.rmtree(home / name, ignore_errors=True)
     return 0 if result.passed and not story.reader.shrunk else 1
+
+
+def recording(story: Story, result: Audit) -> str:
+    """The run as JSON: what the reader saw when, the kills, the restores, and what the audit counted."""
+    facts = {
+        "orders": story.orders,
+        "killed": story.killed_at,
+        "continued": story.continued_at,
+        "lost": sum(finding.lost for finding in result.findings),
+        "doubled": sum(finding.doubled for finding in result.findings),
+        "samples": story.samples,
+    }
+    parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in facts.items()]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def ending(story: Story, output: Path) -> str:

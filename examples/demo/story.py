@@ -92,6 +92,11 @@ class Story:
     explanation: str = ""
     events: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=200))
     per_second: Counter[int] = field(default_factory=Counter)
+    samples: list[tuple[float, str, int]] = field(default_factory=list)
+    """(seconds, status of the job, committed orders) whenever the reader looked."""
+    killed_at: list[tuple[float, str]] = field(default_factory=list)
+    """(seconds, what it met), and in ``continued_at`` when the next attempt had restored which checkpoint."""
+    continued_at: list[tuple[float, int]] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -143,6 +148,7 @@ class Story:
                 self.note("  most of it is the start of Spark's Python workers", DETAIL)
         elif match := re.search(r"restores checkpoint (\d+) from", text):
             self.note(f"continues from checkpoint {match[1]}", "green")
+            self.continued_at.append((round(self.seconds, 1), int(match[1])))
 
     def killed(self, kill: Kill, checkpoint: str, orders: int) -> None:
         """The process is gone, by the signal it was meant to get and at the point it was meant to be."""
@@ -152,10 +158,16 @@ class Story:
         )
         self.explanation = f"{kill.found}; {kill.meaning.format(orders=orders)}"
         self.note(f"SIGKILL in checkpoint {checkpoint}", "bold red")
+        self.killed_at.append((round(self.seconds, 1), f"checkpoint {checkpoint}, after step {kill.after} of 9"))
         step, following = STEPS[kill.after - 1], STEPS[kill.after]
         self.note(
             f"  between step {kill.after} ({step}) and {kill.after + 1} ({following}): {self.explanation}", DETAIL
         )
+
+    def look(self) -> None:
+        """Let the reader look at the files, and note what it sees."""
+        self.reader.look()
+        self.samples.append((round(self.seconds, 1), self.status, self.reader.orders))
 
     def throughput(self, number: int, every: int = 1) -> list[int]:
         """Orders read per second, over the last ``number`` spans of ``every`` seconds that are over."""

@@ -13,7 +13,7 @@ from tests.integration.snippets import END, blocks, keeps, promised_outputs
 
 ROOT = Path(__file__).parents[2]
 QUIET = {"keyed_totals.py", "word_count.py"}
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def run(*arguments: object, cwd: Path) -> str:

@@ -231,7 +231,7 @@ class _MarkingLoader(Loader):
 def _mark(module: ModuleType) -> None:
     classes = _names()[module.__name__]
     for name, methods in classes.items():
-        found = getattr(module, name, None)
+        found = vars(module).get(name)  # not getattr: a name that is resolved later may need the package of an extra
         if isinstance(found, type) and found.__module__.startswith(f"{_OURS}.") and not issubclass(found, Enum):
             nested = [each.removeprefix(f"{name}.") for each in classes if each.startswith(f"{name}.")]
             for method in (*methods, *nested):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from tidegate.base.errors import RestoreError
@@ -11,13 +12,14 @@ from tidegate.checkpoint.history import CheckpointList, ListedCheckpoint, Operat
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.locate import names_in
 from tidegate.checkpoint.metadata import FILE_NAME
+from tidegate.cli.checkpoint_plot import plots
 from tidegate.cli.jobs import moment
 from tidegate.cli.outcome import print_json, say, table
 from tidegate.control.client import find
 
 
-def show(job: str, *, json: bool, only: int | None = None) -> None:
-    """Print all checkpoints, or with ``only`` this one and its operators."""
+def show(job: str, *, json: bool, only: int | None = None, plot: bool = False) -> None:
+    """Print all checkpoints, or with ``only`` this one and its operators, or with ``plot`` the shape of the latest ones."""
     files = Files(directory_of(job))
     entries = list_checkpoints(files).checkpoints
     if only is not None:
@@ -26,6 +28,8 @@ def show(job: str, *, json: bool, only: int | None = None) -> None:
         return print_json(CheckpointList(directory=files.root, checkpoints=entries))
     if not entries:
         return say(plain_line(f"no checkpoints in {files.root}"))
+    if plot:
+        return say("\n".join(plots(entries, shutil.get_terminal_size().columns)))
     say(_table([_cells(entry) for entry in entries]))
     if only is not None:
         say("\n" + _table([_operator_cells(figures) for figures in entries[0].operators.values()]))

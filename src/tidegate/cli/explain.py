@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from tidegate.base.errors import ProgramError
-from tidegate.base.plain_text import count
+from tidegate.base.errors import ConfigurationError, ProgramError
+from tidegate.base.plain_text import count, plain_line
+from tidegate.cli.outcome import say
 from tidegate.cli.script import run_script
 from tidegate.common.global_configuration import set_dynamic_properties
 from tidegate.datastream.executor import JobHandle, instead_of_all
+from tidegate.graph.drawing import of_graph
 from tidegate.graph.plan import Chain, Edge, JobGraph, Operator, build
 from tidegate.graph.transformation import Program
 from tidegate.operators.loop.rewrites.explain import explain_functions
@@ -70,6 +73,21 @@ def facts(program: Program) -> dict[str, Any]:
         "edges": edges,
         "functions": [each._asdict() for each in explain_functions(graph, fast_json=settings.fast_json)],
     }
+
+
+def draw(program: Program, path: str) -> None:
+    """Draw the chains into a file, or print the drawing if the path is ``-``."""
+    settings = JobSettings.of(program.configuration)
+    picture = of_graph(build(program, settings.parallelism, settings.max_parallelism, {}))
+    if path == "-":
+        return say(picture)
+    try:
+        Path(path).write_text(f"{picture}\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            "The drawing cannot be written", where=path, found=error.strerror, cure="choose another path for --svg"
+        ) from None
+    say(plain_line(f"drew {path}"))
 
 
 def _edges(graph: JobGraph) -> Iterator[Edge]:

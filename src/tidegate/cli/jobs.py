@@ -82,6 +82,7 @@ def checkpoints(
         ),
     ],
     id: Annotated[int | None, typer.Option("--id", help="Only this checkpoint, operator by operator.")] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw durations and sizes as bars.")] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -89,7 +90,9 @@ def checkpoints(
     total and new bytes, records in flight, records that the sources have not read yet, and why a checkpoint failed."""
     from tidegate.cli import checkpoint_list
 
-    checkpoint_list.show(job, json=json, only=id)
+    if plot and (json or id is not None):
+        raise typer.BadParameter("--plot shows all checkpoints: omit --id and --json")
+    checkpoint_list.show(job, json=json, only=id, plot=plot)
 
 
 # -- records ---------------------------------------------------------------------------------------------------------------

@@ -200,26 +200,97 @@ def explain(
     define: Define = None,
     parallelism: Parallelism = None,
     pyflink: PyFlink = False,
+    svg: Annotated[
+        str | None,
+        typer.Option("--svg", metavar="FILE", help="Draw the graph into this file; - is the standard output."),
+    ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Show the graph of a program and how each function runs: called, inlined, on columns, and why not. No job is started:
     the program runs up to its first execute()."""
     properties = parse_definitions(define or []) | ({PARALLELISM.key: parallelism} if parallelism is not None else {})
-    explain_program(script, arguments or [], properties, pyflink=pyflink, json=json)
+    explain_program(script, arguments or [], properties, pyflink=pyflink, json=json, svg=svg)
 
 
 def explain_program(
-    script: str, arguments: list[str], properties: dict[str, object], *, pyflink: bool, json: bool
+    script: str,
+    arguments: list[str],
+    properties: dict[str, object],
+    *,
+    pyflink: bool,
+    json: bool,
+    svg: str | None = None,
 ) -> None:
-    """Run the program up to its first execute() and print what it would do."""
-    from tidegate.cli.explain import built, explained, facts
+    """Run the program up to its first execute() and print what it would do, or draw its graph."""
+    from tidegate.cli.explain import built, draw, explained, facts
 
     program = built(script, arguments, properties, asks="explain", pyflink=pyflink)
+    if svg is not None:
+        return draw(program, svg)
     if json:
         return print_json(facts(program))
     for line in explained(program):
         say(plain_line(line))
+
+
+@app.command()
+@command
+def init(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The directory of the project; its last part is the name.")
+    ],
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Make a project: a job, its test, a configuration, a Makefile. Refuses a directory that is not empty."""
+    from tidegate.cli.init import make
+
+    made = make(name)
+    if json:
+        return print_json({"directory": str(made.directory), "files": made.files})
+    say("\n".join(f"made {made.directory / file}" for file in made.files))
+    say(f"next: cd {name} && make test")
+
+
+@app.command()
+@command
+def doctor(define: Define = None, json: Json = False, verbose: Verbose = False) -> None:
+    """Check whether jobs can run on this machine, with this configuration, and say how to cure what is wrong. The exit code is 1
+    if something is."""
+    from tidegate.cli.doctor import show
+
+    set_dynamic_properties(parse_definitions(define or []))
+    sys.exit(show(json=json))
+
+
+@kafka.dev.command("session")
+@command
+def dev_session(verbose: Verbose = False) -> None:
+    """Keep Spark warm for programs that are being written: tidegate dev run FILE runs them here. Ends with Ctrl-C."""
+    from tidegate.cli.dev_session import serve
+
+    serve()
+
+
+@kafka.dev.command("run", context_settings={"allow_interspersed_args": False})
+@command
+def dev_run(
+    script: Script,
+    arguments: Arguments = None,
+    define: Define = None,
+    parallelism: Parallelism = None,
+    master: Annotated[str | None, typer.Option("--master", help="Spark master, for example local[4].")] = None,
+    pyflink: PyFlink = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a program in the session of tidegate dev session: from the second run on, Spark and its workers are there already."""
+    from tidegate.cli.dev_session import Request, run_in_session
+
+    shorthands = {PARALLELISM.key: parallelism, "spark.master": master}
+    given = parse_definitions(define or []) | {key: value for key, value in shorthands.items() if value is not None}
+    properties = {key: str(value) for key, value in given.items()}
+    sys.exit(run_in_session(Request(script, arguments or [], properties, pyflink, os.getcwd(), dict(os.environ))))
 
 
 app.command("list")(jobs.list_jobs)

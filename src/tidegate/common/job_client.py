@@ -44,6 +44,10 @@ class RunningJob(Protocol):
         """Take a savepoint and end the job with it, after committing all its output. ``drain``: event time ends first."""
         ...
 
+    def html(self) -> str:
+        """The job at this moment as a part of a page. Every text in it is escaped."""
+        ...
+
     def add_listener(self, listener: Callable[[Any], object]) -> None:
         """Call ``listener`` with the statistics of every round from now on, in the job's thread."""
         ...
@@ -90,6 +94,10 @@ class JobClient:
         PyFlink has no counterpart.
         """
         self._job.add_listener(listener)
+
+    def _repr_html_(self) -> str:
+        """The job in a notebook: state, rates, checkpoints and graph as they are when the cell is shown."""
+        return self._job.html()
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
         """Return a future of the accumulators, which are known when the job has ended."""

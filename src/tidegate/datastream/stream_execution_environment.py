@@ -6,10 +6,11 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Iterable
+from html import escape
 from typing import Any, overload
 
 from tidegate.base.arguments import expect_int, expect_text, wrong
-from tidegate.base.errors import ProgramError
+from tidegate.base.errors import ProgramError, TidegateError
 from tidegate.base.generics import TypeVar
 from tidegate.base.pickling import pickled
 from tidegate.base.user_code import calling_line
@@ -26,6 +27,7 @@ from tidegate.common.options import (
     CHAINING,
     CHAINING_MIXED_MAX,
     CHANGELOG,
+    MAX_PARALLELISM,
     PARALLELISM,
     RUNTIME_MODE,
     SAVEPOINT_DIR,
@@ -51,6 +53,8 @@ from tidegate.datastream.program import build_program, execution_plan
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
 from tidegate.datastream.stream import DataStream, expect_strategy
+from tidegate.graph.drawing import of_graph
+from tidegate.graph.plan import build
 from tidegate.graph.transformation import Input, OperatorSpec, Program, Role, Transformation
 from tidegate.operators.contracts.source import Source
 from tidegate.operators.contracts.specs import SourceSpec
@@ -382,6 +386,16 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
             drop(directory)
 
     # -- inside
+
+    def _repr_html_(self) -> str:
+        """The graph of the program in a notebook. A program that is not complete shows what is missing."""
+        if not self._pending:
+            return "<em>an environment without a program: nothing was added since the last execute()</em>"
+        try:
+            program = self._program(None)
+            return of_graph(build(program, self.get_parallelism(), program.configuration[MAX_PARALLELISM.key], {}))
+        except TidegateError as error:
+            return f"<pre>{escape(str(error))}</pre>"
 
     def _start(self, job_name: str | None) -> JobHandle:
         return self._started(job_name, awaited=False)[0]

@@ -22,6 +22,7 @@ from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
 from tidegate.connectors.values.sinks import collected
 from tidegate.operators.contracts.specs import sinks_of
+from tidegate.runtime import job_html
 from tidegate.runtime.commands import StopWithSavepoint, TriggerSavepoint
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import Listener
@@ -132,6 +133,10 @@ class StartedJob:
 
     def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> Future[str]:
         return self.submit(StopWithSavepoint(directory, drain=drain)).answer
+
+    def html(self) -> str:
+        """The job at this moment as a part of a page, for a notebook."""
+        return job_html.page(self.view(), round(time.time() * 1000))
 
     def add_listener(self, listener: Listener) -> None:
         """Call ``listener`` after every accepted round, in the job's thread."""

@@ -105,6 +105,7 @@ class SnapshotReader:
 
     @property
     def address(self) -> str:
+        """The address of the snapshot."""
         return self._located.address
 
     @property
@@ -145,6 +146,7 @@ class SnapshotReader:
         )
 
     def state(self, operator: str, name: str) -> StateInfo:
+        """Return what is known about a state of an operator. An unknown name is an error that lists the names."""
         info = self.operator(operator)
         for state in info.states:
             if state.name == name:

@@ -1,7 +1,8 @@
 """Everything of pyspark that is not its public API. No other module may use such names: ``tests/unit/spark`` checks it.
 
-Tested with pyspark 4.3. A new version must keep: one JVM and one context of a process in class attributes of ``SparkContext``,
-``Popen`` as a name in ``pyspark.java_gateway``, and the Java objects that ``_jsc`` and ``_jrdd`` hold.
+Tested with pyspark 4.1 to 4.3 (``make test-sparks``). A new version must keep: one JVM and one context of a process in class
+attributes of ``SparkContext``, ``Popen`` as a name in ``pyspark.java_gateway``, and the Java objects that ``_jsc`` and ``_jrdd``
+hold.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from pyspark import RDD, SparkContext, java_gateway
 from pyspark.find_spark_home import _find_spark_home
 
-TESTED = ("4.3",)
+TESTED = ("4.1", "4.2", "4.3")
 PROPERTIES_OPTION = "--properties-file"
 _ENDED_TOO_SOON = 1
 

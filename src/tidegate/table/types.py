@@ -86,46 +86,57 @@ class DataTypes:
 
     @staticmethod
     def STRING(nullable: bool = True) -> DataType:
+        """A column of texts."""
         return DataType("STRING", Types.STRING(), nullable)
 
     @staticmethod
     def CHAR(length: int, nullable: bool = True) -> DataType:
+        """A column of texts. The length is not checked."""
         return DataType(f"CHAR({length})", Types.STRING(), nullable)
 
     @staticmethod
     def VARCHAR(length: int, nullable: bool = True) -> DataType:
+        """A column of texts. The length is not checked."""
         return DataType(f"VARCHAR({length})", Types.STRING(), nullable)
 
     @staticmethod
     def BOOLEAN(nullable: bool = True) -> DataType:
+        """A column of booleans."""
         return DataType("BOOLEAN", Types.BOOLEAN(), nullable)
 
     @staticmethod
     def TINYINT(nullable: bool = True) -> DataType:
+        """A column of 8-bit integers."""
         return DataType("TINYINT", Types.BYTE(), nullable)
 
     @staticmethod
     def SMALLINT(nullable: bool = True) -> DataType:
+        """A column of 16-bit integers."""
         return DataType("SMALLINT", Types.SHORT(), nullable)
 
     @staticmethod
     def INT(nullable: bool = True) -> DataType:
+        """A column of 32-bit integers."""
         return DataType("INT", Types.INT(), nullable)
 
     @staticmethod
     def BIGINT(nullable: bool = True) -> DataType:
+        """A column of 64-bit integers."""
         return DataType("BIGINT", Types.LONG(), nullable)
 
     @staticmethod
     def FLOAT(nullable: bool = True) -> DataType:
+        """A column of 32-bit floats."""
         return DataType("FLOAT", Types.FLOAT(), nullable)
 
     @staticmethod
     def DOUBLE(nullable: bool = True) -> DataType:
+        """A column of 64-bit floats."""
         return DataType("DOUBLE", Types.DOUBLE(), nullable)
 
     @staticmethod
     def DECIMAL(precision: int, scale: int, nullable: bool = True) -> DataType:
+        """A column of decimals with this many digits, ``scale`` of them after the point."""
         if not 1 <= precision <= MOST_DIGITS or not 0 <= scale <= precision:
             wanted = f"a precision of 1 to {MOST_DIGITS} digits and a scale of 0 to that precision"
             raise wrong("DataTypes.DECIMAL", wanted, (precision, scale), "DataTypes.DECIMAL(10, 2)")
@@ -133,44 +144,54 @@ class DataTypes:
 
     @staticmethod
     def BINARY(length: int, nullable: bool = True) -> DataType:
+        """A column of bytes. The length is not checked."""
         return DataType(f"BINARY({length})", Types.PRIMITIVE_ARRAY(Types.BYTE()), nullable)
 
     @staticmethod
     def VARBINARY(length: int, nullable: bool = True) -> DataType:
+        """A column of bytes. The length is not checked."""
         return DataType(f"VARBINARY({length})", Types.PRIMITIVE_ARRAY(Types.BYTE()), nullable)
 
     @staticmethod
     def BYTES(nullable: bool = True) -> DataType:
+        """A column of bytes."""
         return DataType("BYTES", Types.PRIMITIVE_ARRAY(Types.BYTE()), nullable)
 
     @staticmethod
     def DATE(nullable: bool = True) -> DataType:
+        """A column of dates."""
         return DataType("DATE", Types.SQL_DATE(), nullable)
 
     @staticmethod
     def TIME(precision: int = 0, nullable: bool = True) -> DataType:
+        """A column of times of day."""
         return DataType(f"TIME({precision})", Types.SQL_TIME(), nullable)
 
     @staticmethod
     def TIMESTAMP(precision: int = 6, nullable: bool = True) -> DataType:
+        """A column of dates with a time, without a zone."""
         info = LocalTimeTypeInfo(LocalTimeTypeInfo.TimeType.LOCAL_DATE_TIME)
         return DataType(f"TIMESTAMP({precision})", info, nullable)
 
     @staticmethod
     def ARRAY(element_type: DataType, nullable: bool = True) -> DataType:
+        """A column of lists of this type."""
         return DataType(f"ARRAY<{element_type}>", Types.LIST(info_of("DataTypes.ARRAY", element_type)), nullable)
 
     @staticmethod
     def MAP(key_type: DataType, value_type: DataType, nullable: bool = True) -> DataType:
+        """A column of dicts."""
         key, value = info_of("DataTypes.MAP", key_type), info_of("DataTypes.MAP", value_type)
         return DataType(f"MAP<{key_type}, {value_type}>", Types.MAP(key, value), nullable)
 
     @staticmethod
     def FIELD(name: str, data_type: DataType, description: str | None = None) -> RowField:
+        """A field of a row."""
         return RowField(name, data_type, description)
 
     @staticmethod
     def ROW(row_fields: list[RowField] | None = None, nullable: bool = True) -> RowType:
+        """A row with these fields."""
         return RowType(row_fields, nullable)
 
 

@@ -28,12 +28,15 @@ class SinkFunctionContract:
     seeds = 10
 
     def make_function(self, directory: Path) -> Any:
+        """Return a function that writes into this directory."""
         raise NotImplementedError
 
     def visible(self, directory: Path) -> list[Any]:
+        """Return all records that a reader of the output sees now, in any order."""
         raise NotImplementedError
 
     def value(self, number: int) -> Any:
+        """Return the record with this number. Different numbers give different records."""
         return number
 
     def _run(self, directory: Path, parallelism: int = 2) -> SinkRun:

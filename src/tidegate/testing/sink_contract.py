@@ -45,9 +45,11 @@ class SinkContract:
     """The number of random runs; fewer where each write asks a server."""
 
     def make_sink(self, directory: Path) -> Sink:
+        """Return a sink that writes into this directory. Called once for each driver that the contract plays."""
         raise NotImplementedError
 
     def visible(self, directory: Path) -> list[Any]:
+        """Return all records that a reader of the output sees now, in any order."""
         raise NotImplementedError
 
     def leftovers(self, directory: Path) -> list[str]:
@@ -55,6 +57,7 @@ class SinkContract:
         return []
 
     def value(self, number: int) -> Any:
+        """Return the record with this number. Different numbers give different records."""
         return number
 
     def _needs_restart(self) -> None:

@@ -84,6 +84,7 @@ def restored(source: Source, enumerator: SplitEnumerator, parallelism: int) -> S
 
 
 def check_plan(plan: SourcePlan, parallelism: int) -> None:
+    """Assert what every plan of a source must keep: known subtasks, plain positions, no backlog after the end."""
     for interval in plan.intervals:
         assert 0 <= interval.subtask < parallelism, f"subtask {interval.subtask} of {parallelism}: {interval}"
         ends = [interval.start, interval.end]

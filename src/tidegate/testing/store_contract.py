@@ -31,10 +31,12 @@ def timer_batch(*timers: tuple[int, int, bytes], delete: bool = False) -> EntryB
 
 
 def read_all(snapshot: Snapshot, prefix: bytes) -> dict[bytes, bytes]:
+    """Return all entries whose keys start with the prefix."""
     return dict(snapshot.scan(prefix))
 
 
 def read(snapshot: Snapshot, key: bytes) -> bytes | None:
+    """Return the value of a key, whatever the key's length."""
     return snapshot.get(key) if len(key) <= snapshot.max_key else snapshot.get_long(key)
 
 
@@ -54,6 +56,7 @@ class StoreContract:
     """Test a ``LocalStore``. ``make_store(path)`` is called once per test, ``reopen`` stands for another process."""
 
     def make_store(self, path: str) -> LocalStore:
+        """Return a store at this path. A second store at the same path sees what the first one applied."""
         raise NotImplementedError
 
     def reopen(self, store: Any) -> LocalStore:
@@ -65,6 +68,7 @@ class StoreContract:
         raise NotImplementedError
 
     def filled(self, path: Any, blocks: Sequence[EntryBlock]) -> LocalStore:
+        """Return a new store at this path that holds these blocks."""
         store = self.make_store(str(path))
         assert store.apply("", blocks, "one")
         return store

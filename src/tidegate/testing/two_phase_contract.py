@@ -28,9 +28,11 @@ class TwoPhaseCommitContract(SinkContract):
     Override ``make_function`` and ``visible``, and ``leftovers`` where open transactions can be listed."""
 
     def make_function(self, directory: Path) -> TwoPhaseCommitSinkFunction:
+        """Return a function that writes into this directory."""
         raise NotImplementedError
 
     def make_sink(self, directory: Path) -> TwoPhaseCommitSink:
+        """Return the sink of the function."""
         return TwoPhaseCommitSink(self.make_function(directory))
 
     def _prepared(self, function: TwoPhaseCommitSinkFunction, *numbers: int) -> Any:

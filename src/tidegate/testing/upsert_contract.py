@@ -37,12 +37,15 @@ class UpsertContract:
     seeds = 10
 
     def make_sink(self, directory: Path) -> Sink:
+        """Return a sink that writes into this directory."""
         raise NotImplementedError
 
     def value(self, key: int, number: int) -> Any:
+        """Return the record with this key and this number."""
         raise NotImplementedError
 
     def visible(self, directory: Path) -> dict[int, int]:
+        """Return key -> number of the records that a reader of the target sees now."""
         raise NotImplementedError
 
     def _write(self, directory: Path, version: tuple[int, int], *entries: tuple[int, int], fails: bool = False) -> None:

@@ -32,6 +32,7 @@ class WriteAheadContract(SinkContract):
     """False: sending the same values again changes nothing (upserts), or the confirmation is stored with the values."""
 
     def make_sink(self, directory: Path) -> GenericWriteAheadSink:
+        """Return a sink that writes into this directory."""
         raise NotImplementedError
 
     def leftovers(self, directory: Path) -> list[str]:
@@ -100,6 +101,7 @@ class CheckpointCommitterContract:
     would."""
 
     def make_committer(self, directory: Path) -> CheckpointCommitter:
+        """Return a new committer over this directory. Committers over one directory share their confirmations."""
         raise NotImplementedError
 
     def _opened(self, directory: Path, job: str = "job", sink: str = "sink") -> CheckpointCommitter:

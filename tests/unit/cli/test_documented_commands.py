@@ -13,7 +13,7 @@ import typer
 from tidegate.cli.main import app
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SHELL = ("", "bash", "sh", "console", "text")
 _COMMAND = re.compile(r"^(?:\$ )?(?:\S+=\S+ )*(?:\S*/)?tidegate (.*)$")

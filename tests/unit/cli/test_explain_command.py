@@ -156,3 +156,21 @@ def test_sinks_of_one_kind_are_told_apart(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["run", *every, "job.py"]).output
     assert "n' -> Upload 'sent': at-least-once (sink Upload 'sent' repeats output after a failure); " in refused
     assert "n' -> lambda at job.py:20: at-least-once" in refused and "FileSink '" not in refused
+
+
+def test_the_graph_as_a_drawing(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(PROGRAM)
+    result = CliRunner().invoke(app, ["explain", "--svg", "graph.svg", "job.py"])
+    assert result.exit_code == 0 and result.output == "drew graph.svg\n"
+    drawn = (tmp_path / "graph.svg").read_text()
+    assert drawn.startswith("<svg") and "told" in drawn and ">hash<" in drawn
+    assert CliRunner().invoke(app, ["explain", "--svg", "-", "job.py"]).output == drawn
+
+
+def test_a_drawing_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(PROGRAM)
+    result = CliRunner().invoke(app, ["explain", "--svg", "no/such/place.svg", "job.py"])
+    assert (
+        result.exit_code == ExitCode.BAD_PROGRAM
+        and "The drawing cannot be written\n  where: no/such/place.svg" in result.output
+    )

@@ -151,6 +151,9 @@ class EndedJob:
     def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> Future[str]:
         raise NotImplementedError
 
+    def html(self) -> str:
+        raise NotImplementedError
+
     def add_listener(self, listener: Any) -> None:
         raise NotImplementedError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -94,3 +95,24 @@ def test_a_constructor_that_users_cannot_call_names_the_builder(
     with pytest.raises(ArgumentTypeError) as raised:
         getattr(connectors, name)(*arguments)
     assert str(raised.value) == f"{name} is not made by its constructor\n  found: {name}({found})\n  cure: use {maker}"
+
+
+def test_without_any_extra_the_api_is_imported_and_no_package_of_an_extra_is_tried() -> None:
+    """Programs without these connectors run where no extra is installed, and do not wait for imports where all are."""
+    program = """
+import subprocess
+import sys
+extras = {"kafka", "aiokafka", "cramjam", "psycopg", "pymysql", "redis", "deltalake", "pyiceberg", "pyarrow", "fastavro"}
+tried = set()
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in extras:
+            tried.add(name)
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Nothing())
+import tidegate.datastream, tidegate.datastream.connectors, tidegate.table
+print(sorted(tried))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n"

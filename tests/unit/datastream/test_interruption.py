@@ -65,6 +65,9 @@ class WaitingJob:
     def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> Future[str]:
         raise NotImplementedError
 
+    def html(self) -> str:
+        raise NotImplementedError
+
     def add_listener(self, listener: Any) -> None:
         raise NotImplementedError
 

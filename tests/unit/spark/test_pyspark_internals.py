@@ -32,5 +32,6 @@ def test_only_one_module_uses_private_names_of_pyspark(path: Path) -> None:
 
 
 def test_installed_pyspark_is_a_tested_version() -> None:
-    """If this fails: run the tests on Spark (make integration crash), then add the version to TESTED and to the module's text."""
+    """If this fails: run the tests on Spark (make integration crash), then add the version to TESTED, to the module's text
+    and to scripts/test_sparks.py."""
     assert ".".join(pyspark.__version__.split(".")[:2]) in TESTED

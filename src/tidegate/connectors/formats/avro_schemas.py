@@ -36,10 +36,12 @@ class AvroSchema:
 
     @staticmethod
     def parse_string(json_schema: str) -> AvroSchema:
+        """Parse a schema from JSON text."""
         return AvroSchema(json_schema)
 
     @staticmethod
     def parse_file(file_path: str) -> AvroSchema:
+        """Read a schema from a JSON file, when the program is built."""
         with open(file_path, encoding="utf-8") as file:
             return AvroSchema(file.read())
 
@@ -367,9 +369,11 @@ class AvroInputFormat:
         self._path, self._format = full_path(path), AvroFormat(schema)
 
     def get_produced_type(self) -> TypeInformation:
+        """Return the type of the records."""
         return self._format.produced_type()
 
     def source(self) -> FileSource:
+        """Return the source that reads the files of this format."""
         return FileSource.for_bulk_file_format(self._format, self._path).build()
 
 
@@ -378,6 +382,7 @@ class AvroBulkWriters:
 
     @staticmethod
     def for_generic_record(schema: AvroSchema) -> BulkWriterFactory:
+        """Write dicts into Avro object container files with this schema."""
         return AvroBulkWriterFactory(schema)
 
 

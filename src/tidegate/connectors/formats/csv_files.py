@@ -31,9 +31,11 @@ class CsvSchema:
 
     @staticmethod
     def builder() -> CsvSchemaBuilder:
+        """Return a builder without columns."""
         return CsvSchemaBuilder()
 
     def size(self) -> int:
+        """Return the number of columns."""
         return len(self.separators)
 
     def __len__(self) -> int:
@@ -49,6 +51,7 @@ class CsvSchemaBuilder:
         self._header, self._strict, self._skip, self._exact = False, False, False, False
 
     def build(self) -> CsvSchema:
+        """Return the schema. It needs at least one column."""
         if not self._columns:
             raise ProgramError("The CSV schema has no columns", where="CsvSchema.builder()", cure="add a column")
         names, types, separators = zip(*self._columns, strict=True)
@@ -65,19 +68,25 @@ class CsvSchemaBuilder:
     def add_array_column(
         self, name: str, separator: str = ";", element_type: DataType | None = None
     ) -> CsvSchemaBuilder:
+        """Add a column of lists. ``separator`` stands between the elements, which are texts unless ``element_type``
+        says otherwise."""
         element = Types.STRING() if element_type is None else info_of("add_array_column", element_type)
         return self._add(name, Types.LIST(element), separator)
 
     def add_boolean_column(self, name: str) -> CsvSchemaBuilder:
+        """Add a column of ``true`` and ``false``."""
         return self._add(name, Types.BOOLEAN())
 
     def add_number_column(self, name: str, number_type: DataType | None = None) -> CsvSchemaBuilder:
+        """Add a column of numbers: 64-bit integers unless ``number_type`` says otherwise."""
         return self._add(name, Types.LONG() if number_type is None else info_of("add_number_column", number_type))
 
     def add_string_column(self, name: str) -> CsvSchemaBuilder:
+        """Add a column of texts."""
         return self._add(name, Types.STRING())
 
     def add_columns_from(self, schema: CsvSchema) -> CsvSchemaBuilder:
+        """Add all columns of another schema, in their order."""
         fields = zip(
             schema.row_type.get_field_names(), schema.row_type.get_field_types(), schema.separators, strict=True
         )
@@ -86,6 +95,7 @@ class CsvSchemaBuilder:
         return self
 
     def clear_columns(self) -> CsvSchemaBuilder:
+        """Remove all columns."""
         self._columns.clear()
         return self
 
@@ -103,25 +113,31 @@ class CsvSchemaBuilder:
         )
 
     def disable_array_element_separator(self) -> CsvSchemaBuilder:
+        """Read and write the columns of arrays as one element each."""
         self._separator = ""
         return self
 
     def remove_array_element_separator(self, index: int) -> CsvSchemaBuilder:
+        """Read and write this column of arrays as one element."""
         name, info, _ = self._columns[index]
         self._columns[index] = name, info, ""
         return self
 
     def set_array_element_separator(self, separator: str) -> CsvSchemaBuilder:
+        """Set the separator of array columns that have none of their own; ``;`` by default."""
         self._separator = separator
         return self
 
     def set_column_separator(self, char: str) -> CsvSchemaBuilder:
+        """Set the character between two cells; a comma by default."""
         return self._set(delimiter=_single("Column separator", char))
 
     def disable_escape_char(self) -> CsvSchemaBuilder:
+        """Use no escape character. This is the default."""
         return self._set(escape=None)
 
     def set_escape_char(self, char: str) -> CsvSchemaBuilder:
+        """Set the character that makes the next character plain text."""
         return self._set(escape=_single("Escape char", char))
 
     def set_line_separator(self, separator: str) -> CsvSchemaBuilder:
@@ -129,6 +145,7 @@ class CsvSchemaBuilder:
         return self._set(line_end=separator)
 
     def set_null_value(self, null_value: str) -> CsvSchemaBuilder:
+        """Set the text that means None."""
         return self._set(null=null_value)
 
     def disable_quote_char(self) -> CsvSchemaBuilder:
@@ -136,9 +153,11 @@ class CsvSchemaBuilder:
         return self._set(quote=None)
 
     def set_quote_char(self, char: str) -> CsvSchemaBuilder:
+        """Set the character around cells that contain delimiters; ``"`` by default."""
         return self._set(quote=_single("Quote char", char))
 
     def set_skip_first_data_row(self, skip: bool = True) -> CsvSchemaBuilder:
+        """Skip the first row of each file."""
         self._skip = skip
         return self
 
@@ -164,6 +183,7 @@ class CsvSchemaBuilder:
         return self
 
     def size(self) -> int:
+        """Return the number of columns so far."""
         return len(self._columns)
 
     def __len__(self) -> int:
@@ -193,6 +213,8 @@ class CsvReaderFormat(StreamFormat):
 
     @staticmethod
     def for_schema(schema: CsvSchema, *, charset: str = "UTF-8", quoted_line_breaks: bool = True) -> CsvReaderFormat:
+        """Read rows of these columns. With ``quoted_line_breaks=False`` no cell has a line break, so a large file may
+        be divided at lines."""
         if not isinstance(schema, CsvSchema):
             raise wrong("CsvReaderFormat.for_schema", "a CsvSchema", schema, "CsvSchema.builder()...build()")
         return CsvReaderFormat(schema, charset, quoted_line_breaks)
@@ -294,6 +316,7 @@ class CsvBulkWriters:
 
     @staticmethod
     def for_schema(schema: CsvSchema) -> BulkWriterFactory:
+        """Write rows into CSV files. Columns, delimiter, quotes and null are those of the schema."""
         return CsvBulkWriterFactory(schema)
 
 

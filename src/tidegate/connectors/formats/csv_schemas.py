@@ -277,14 +277,17 @@ class _CharactersBuilder:
         self._dialect, self._separator = CsvDialect(), ";"
 
     def set_array_element_delimiter(self, delimiter: str) -> Self:
+        """Set the text between the elements of an array; ``;`` by default."""
         self._separator = delimiter
         return self
 
     def set_quote_character(self, c: str) -> Self:
+        """Set the character around cells that contain delimiters; ``"`` by default."""
         self._dialect = _with(self._dialect, "set_quote_character", quote=c)
         return self
 
     def set_escape_character(self, c: str) -> Self:
+        """Set the character that makes the next character plain text. There is none by default."""
         self._dialect = _with(self._dialect, "set_escape_character", escape=c)
         return self
 
@@ -343,11 +346,14 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         return self._type
 
     class Builder(_CharactersBuilder):
+        """Collects the settings of a ``CsvRowDeserializationSchema``."""
+
         def __init__(self, type_info: TypeInformation) -> None:
             super().__init__("CsvRowDeserializationSchema.Builder", type_info)
             self._ignore = False
 
         def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
+            """Set the character between two cells; a comma by default."""
             self._dialect = _with(self._dialect, "set_field_delimiter", delimiter=delimiter)
             return self
 
@@ -357,14 +363,17 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             return self
 
         def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
+            """Set the text that means None."""
             self._dialect = dataclasses.replace(self._dialect, null=null_literal)
             return self
 
         def set_ignore_parse_errors(self, ignore_parse_errors: bool) -> CsvRowDeserializationSchema.Builder:
+            """Skip messages that do not fit the type instead of failing the job."""
             self._ignore = bool(ignore_parse_errors)
             return self
 
         def build(self) -> CsvRowDeserializationSchema:
+            """Return the schema."""
             return CsvRowDeserializationSchema(self._type, self._dialect, self._separator, self._ignore)
 
 
@@ -391,10 +400,13 @@ class CsvRowSerializationSchema(SerializationSchema):
         return [(line + end).encode() for line in lines.lines(columns(values))] if values else []
 
     class Builder(_CharactersBuilder):
+        """Collects the settings of a ``CsvRowSerializationSchema``."""
+
         def __init__(self, type_info: TypeInformation) -> None:
             super().__init__("CsvRowSerializationSchema.Builder", type_info)
 
         def set_field_delimiter(self, c: str) -> CsvRowSerializationSchema.Builder:
+            """Set the character between two cells; a comma by default."""
             self._dialect = _with(self._dialect, "set_field_delimiter", delimiter=c)
             return self
 
@@ -408,14 +420,17 @@ class CsvRowSerializationSchema(SerializationSchema):
             return self
 
         def disable_quote_character(self) -> CsvRowSerializationSchema.Builder:
+            """Write no quotes. A cell that contains a delimiter is then escaped, if there is an escape character."""
             self._dialect = dataclasses.replace(self._dialect, quote=None)
             return self
 
         def set_null_literal(self, s: str) -> CsvRowSerializationSchema.Builder:
+            """Set the text that is written for None."""
             self._dialect = dataclasses.replace(self._dialect, null=s)
             return self
 
         def build(self) -> CsvRowSerializationSchema:
+            """Return the schema."""
             return CsvRowSerializationSchema(self._type, self._dialect, self._separator)
 
 

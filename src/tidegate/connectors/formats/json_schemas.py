@@ -28,6 +28,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
     @staticmethod
     def builder() -> JsonRowDeserializationSchema.Builder:
+        """Return a builder without a type."""
         return JsonRowDeserializationSchema.Builder()
 
     def deserialize(self, message: bytes) -> Any:
@@ -40,6 +41,8 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         return self._type
 
     class Builder:
+        """Collects the settings of a ``JsonRowDeserializationSchema``."""
+
         def __init__(self) -> None:
             self._type: RowTypeInfo | None = None
             self._strict, self._lenient = False, False
@@ -67,6 +70,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             return self
 
         def build(self) -> JsonRowDeserializationSchema:
+            """Return the schema. Its type must have been set."""
             if self._type is None:
                 raise wrong("JsonRowDeserializationSchema", "a type", None, "call type_info(Types.ROW_NAMED(...))")
             if self._strict and self._lenient:
@@ -87,6 +91,7 @@ class JsonRowSerializationSchema(SerializationSchema):
 
     @staticmethod
     def builder() -> JsonRowSerializationSchema.Builder:
+        """Return a builder without a type."""
         return JsonRowSerializationSchema.Builder()
 
     def serialize(self, value: Any) -> bytes:
@@ -96,14 +101,18 @@ class JsonRowSerializationSchema(SerializationSchema):
         return self._objects.messages(values)
 
     class Builder:
+        """Collects the settings of a ``JsonRowSerializationSchema``."""
+
         def __init__(self) -> None:
             self._type: RowTypeInfo | None = None
 
         def with_type_info(self, type_info: TypeInformation) -> JsonRowSerializationSchema.Builder:
+            """Set the type of the rows: ``Types.ROW`` or ``Types.ROW_NAMED``."""
             self._type = _row_type("JsonRowSerializationSchema", type_info)
             return self
 
         def build(self) -> JsonRowSerializationSchema:
+            """Return the schema. Its type must have been set."""
             if self._type is None:
                 raise wrong("JsonRowSerializationSchema", "a type", None, "call with_type_info(Types.ROW_NAMED(...))")
             return JsonRowSerializationSchema(JsonObjects(self._type))
@@ -182,6 +191,8 @@ class JsonLinesFormat(StreamFormat):
     def for_type(
         type_info: TypeInformation | DataType, *, fail_on_missing_field: bool = False, ignore_parse_errors: bool = False
     ) -> JsonLinesFormat:
+        """Read one JSON object a line as rows of this type. A missing field is None, or an error with
+        ``fail_on_missing_field``. With ``ignore_parse_errors`` lines that do not fit are skipped."""
         row_type = row_of("JsonLinesFormat.for_type", type_info)
         rows = JsonRows(row_type, strict=fail_on_missing_field, lenient=ignore_parse_errors)
         return JsonLinesFormat(row_type, rows)
@@ -232,6 +243,7 @@ class JsonBulkWriters:
 
     @staticmethod
     def for_type(type_info: TypeInformation | DataType) -> BulkWriterFactory:
+        """Write rows of this type, or dicts with its fields, as one JSON object a line."""
         return JsonBulkWriterFactory(row_of("JsonBulkWriters.for_type", type_info))
 
 

@@ -167,8 +167,11 @@ class AvroParquetFormat(_ParquetFormat):
 
 
 class AvroParquetReaders:
+    """Formats that read Parquet files by an Avro schema."""
+
     @staticmethod
     def for_generic_record(schema: AvroSchema) -> AvroParquetFormat:
+        """Read records as dicts, with the fields of the schema."""
         return AvroParquetFormat(schema)
 
 
@@ -243,6 +246,8 @@ class ParquetBulkWriters:
 
     @staticmethod
     def for_row_type(row_type: Any, hadoop_config: Any = None, utc_timestamp: bool = False) -> BulkWriterFactory:
+        """Write rows of this type into Parquet files. The other arguments have no effect, and a warning names
+        them."""
         _without_effect(
             "ParquetBulkWriters.for_row_type",
             hadoop_config=(hadoop_config is not None, _NO_HADOOP),
@@ -283,8 +288,11 @@ class AvroParquetWriterFactory(_ArrowWriterFactory):
 
 
 class AvroParquetWriters:
+    """Formats that write Parquet files by an Avro schema."""
+
     @staticmethod
     def for_generic_record(schema: AvroSchema) -> BulkWriterFactory:
+        """Write dicts into Parquet files whose columns are the fields of the schema."""
         return AvroParquetWriterFactory(schema)
 
 
@@ -303,6 +311,7 @@ class OrcBulkWriters:
 
     @staticmethod
     def for_row_type(row_type: Any, writer_properties: Any = None, hadoop_config: Any = None) -> BulkWriterFactory:
+        """Write rows of this type into ORC files. The other arguments have no effect, and a warning names them."""
         _without_effect(
             "OrcBulkWriters.for_row_type",
             writer_properties=(writer_properties is not None, "Arrow's ORC writer has its own settings"),

@@ -172,6 +172,7 @@ class StreamReaderSource(Source):
         self.data_source, self.names = data_source, list(self.schema.names)
 
     def new_reader(self) -> Any:
+        """Return a new reader of the data source."""
         return self.data_source.streamReader(self.schema)
 
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:

@@ -17,6 +17,7 @@ class JdbcConnectionOptions:
         secrets.hide([password or ""])
 
     def get_db_url(self) -> str:
+        """Return the URL."""
         return self._url
 
     def get_driver_name(self) -> str | None:
@@ -24,9 +25,11 @@ class JdbcConnectionOptions:
         return self._driver_name
 
     def get_user_name(self) -> str | None:
+        """Return the user, or None."""
         return self._user_name
 
     def get_password(self) -> str | None:
+        """Return the password, or None."""
         return self._password
 
     def __repr__(self) -> str:
@@ -52,10 +55,12 @@ class JdbcConnectionOptions:
             return self
 
         def with_user_name(self, user_name: str) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
+            """Set the user of the database."""
             self._user_name = expect_text("with_user_name", user_name, '"writer"')
             return self
 
         def with_password(self, password: str) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
+            """Set the password. It appears in no message, log or file of Tidegate."""
             if not isinstance(password, str):
                 raise ConfigurationError(
                     "A password is a text",
@@ -67,6 +72,7 @@ class JdbcConnectionOptions:
             return self
 
         def build(self) -> JdbcConnectionOptions:
+            """Return the options. ``with_url`` must have been called."""
             if self._url is None:
                 raise ProgramError(
                     "JDBC connection options are not complete",
@@ -83,20 +89,25 @@ class JdbcExecutionOptions:
         self._batch_interval_ms, self._batch_size, self._max_retries = batch_interval_ms, batch_size, max_retries
 
     def get_batch_interval_ms(self) -> int:
+        """Return how many milliseconds rows wait for a full batch, at most until the end of their round."""
         return self._batch_interval_ms
 
     def get_batch_size(self) -> int:
+        """Return after how many records a batch is written."""
         return self._batch_size
 
     def get_max_retries(self) -> int:
+        """Return how often a failed batch is written again."""
         return self._max_retries
 
     @staticmethod
     def defaults() -> JdbcExecutionOptions:
+        """Return the options that a sink has without any."""
         return JdbcExecutionOptions.Builder().build()
 
     @staticmethod
     def builder() -> JdbcExecutionOptions.Builder:
+        """Return a builder with the defaults."""
         return JdbcExecutionOptions.Builder()
 
     class Builder:
@@ -121,6 +132,7 @@ class JdbcExecutionOptions:
             return self
 
         def build(self) -> JdbcExecutionOptions:
+            """Return the options."""
             return JdbcExecutionOptions(self._batch_interval_ms, self._batch_size, self._max_retries)
 
 

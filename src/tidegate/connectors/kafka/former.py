@@ -33,9 +33,12 @@ class FlinkKafkaConsumerBase(source.KafkaSource, AddedSource):
         return self
 
     def set_start_from_earliest(self) -> Self:
+        """Start a new job at the earliest offset of each partition. A restore starts at the offsets of the
+        checkpoint."""
         return self._from(KafkaOffsetsInitializer.earliest())
 
     def set_start_from_latest(self) -> Self:
+        """Start a new job at the end of each partition. A restore starts at the offsets of the checkpoint."""
         return self._from(KafkaOffsetsInitializer.latest())
 
     def set_start_from_timestamp(self, startup_offsets_timestamp: int) -> Self:

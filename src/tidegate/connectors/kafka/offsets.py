@@ -40,6 +40,7 @@ class KafkaTopicPartition:
 
     @property
     def place(self) -> TopicPartition:
+        """The topic and the partition as the Kafka library names them."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -67,10 +68,12 @@ class KafkaOffsetsInitializer:
 
     @staticmethod
     def earliest() -> KafkaOffsetsInitializer:
+        """Start at the earliest offset of each partition."""
         return KafkaOffsetsInitializer("earliest", KafkaOffsetResetStrategy.EARLIEST)
 
     @staticmethod
     def latest() -> KafkaOffsetsInitializer:
+        """Start at the end that each partition has when the job starts."""
         return KafkaOffsetsInitializer("latest", KafkaOffsetResetStrategy.LATEST)
 
     @staticmethod

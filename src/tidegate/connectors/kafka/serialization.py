@@ -49,12 +49,15 @@ class KafkaRecordSerializationSchema:
 
     @staticmethod
     def builder() -> KafkaRecordSerializationSchemaBuilder:
+        """Return a builder without topic and schema."""
         return KafkaRecordSerializationSchemaBuilder()
 
     def keys(self, values: list[Any]) -> list[Bytes]:
+        """Return the keys of the messages for a batch of records: None without a schema for the key."""
         return [None] * len(values) if self._key is None else _serialized(self._key, values)
 
     def values(self, values: list[Any]) -> list[Bytes]:
+        """Return the values of the messages for a batch of records."""
         return _serialized(self._value, values)
 
 
@@ -74,12 +77,14 @@ class KafkaRecordSerializationSchemaBuilder:
         self._partitioner: Any = None
 
     def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
+        """Write all records to this topic."""
         self._topic = topic
         return self
 
     def set_topic_selector(
         self, topic_selector: KafkaTopicSelector | Callable[[Any], str]
     ) -> KafkaRecordSerializationSchemaBuilder:
+        """Choose the topic for each record."""
         if not callable(topic_selector) and not hasattr(topic_selector, "apply"):
             raise wrong("set_topic_selector", "a KafkaTopicSelector or a callable", topic_selector, "lambda value: ...")
         self._selector = topic_selector
@@ -88,12 +93,14 @@ class KafkaRecordSerializationSchemaBuilder:
     def set_key_serialization_schema(
         self, key_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
+        """Make the key of a message from the record. Without it, messages have no key."""
         self._key = _schema("set_key_serialization_schema", key_serialization_schema)
         return self
 
     def set_value_serialization_schema(
         self, value_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
+        """Make the value of a message from the record."""
         self._value = _schema("set_value_serialization_schema", value_serialization_schema)
         return self
 
@@ -111,6 +118,7 @@ class KafkaRecordSerializationSchemaBuilder:
         return self
 
     def build(self) -> KafkaRecordSerializationSchema:
+        """Return the serializer. It needs a topic or a selector, and a schema for the value."""
         if (self._topic is None) == (self._selector is None):
             raise ProgramError(
                 "A record serializer needs a topic or a topic selector",

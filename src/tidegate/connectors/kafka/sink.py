@@ -86,6 +86,7 @@ class KafkaSink(Sink):
 
     @staticmethod
     def builder() -> KafkaSinkBuilder:
+        """Return a builder. It needs servers and a record serializer."""
         return KafkaSinkBuilder()
 
     def validate(self) -> None:
@@ -172,6 +173,7 @@ class KafkaSinkBuilder:
         self._keep = True
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
+        """Set the addresses of brokers: ``host:port,host:port``."""
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
@@ -197,6 +199,7 @@ class KafkaSinkBuilder:
         return self
 
     def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema) -> KafkaSinkBuilder:
+        """Set how records become messages, and the topic."""
         if not isinstance(record_serializer, KafkaRecordSerializationSchema):
             raise wrong(
                 "set_record_serializer",
@@ -214,10 +217,12 @@ class KafkaSinkBuilder:
         return self
 
     def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
+        """Set a property of Kafka's producer."""
         self._properties[key] = str(value)
         return self
 
     def build(self) -> KafkaSink:
+        """Return the sink. With ``EXACTLY_ONCE`` it needs a prefix for transactional ids."""
         properties = ClientProperties(self._properties)
         properties.check("KafkaSink", USED)
         properties.client()

@@ -305,6 +305,7 @@ class KafkaSource(Source):
 
     @staticmethod
     def builder() -> KafkaSourceBuilder:
+        """Return a builder. It needs servers, topics and a deserializer."""
         return KafkaSourceBuilder()
 
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
@@ -344,12 +345,15 @@ class KafkaSourceBuilder:
         self._bad: OutputTag | None = None
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
+        """Set the addresses of brokers: ``host:port,host:port``."""
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
+        """Set the consumer group whose committed offsets the source may start from."""
         return self.set_property("group.id", group_id)
 
     def set_topics(self, *topics: str) -> KafkaSourceBuilder:
+        """Read all partitions of these topics."""
         return self._subscribe(Subscription(topics=tuple(topics)))
 
     def set_topic_pattern(self, topic_pattern: str) -> KafkaSourceBuilder:
@@ -366,6 +370,7 @@ class KafkaSourceBuilder:
         return self._subscribe(Subscription(pattern=pattern))
 
     def set_partitions(self, partitions: set[KafkaTopicPartition]) -> KafkaSourceBuilder:
+        """Read these partitions only."""
         for partition in partitions:
             if not isinstance(partition, KafkaTopicPartition):
                 raise wrong("set_partitions", "KafkaTopicPartition objects", partition, 'KafkaTopicPartition("t", 0)')
@@ -390,6 +395,7 @@ class KafkaSourceBuilder:
         return self
 
     def set_starting_offsets(self, starting_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
+        """Set where a new job starts. A restore starts at the offsets of the checkpoint."""
         self._starting = _initializer("set_starting_offsets", starting_offsets_initializer)
         return self
 
@@ -406,6 +412,7 @@ class KafkaSourceBuilder:
         return self
 
     def set_value_only_deserializer(self, deserialization_schema: DeserializationSchema) -> KafkaSourceBuilder:
+        """Make records from the values of messages. Keys and headers are ignored."""
         self._deserializer = KafkaRecordDeserializationSchema.value_only(deserialization_schema)
         return self
 
@@ -427,18 +434,22 @@ class KafkaSourceBuilder:
         return self
 
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
+        """Set the id by which brokers know the clients of this source."""
         return self.set_property("client.id", prefix)
 
     def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
+        """Set a property of Kafka's consumer."""
         self._properties[key] = str(value)
         return self
 
     def set_properties(self, props: Mapping[str, str]) -> KafkaSourceBuilder:
+        """Set several properties of Kafka's consumer."""
         for key, value in dict(props).items():
             self.set_property(key, value)
         return self
 
     def build(self) -> KafkaSource:
+        """Return the source. Missing settings are an error that names them."""
         properties = ClientProperties(self._properties)
         properties.check("KafkaSource", USED)
         properties.client()
