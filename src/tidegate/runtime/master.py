@@ -516,6 +516,7 @@ class JobMaster:
             force_unaligned=settings.force_unaligned,
             inline=settings.inline_functions,
             fast_json=settings.fast_json,
+            json_fields=settings.json_fields,
             sessions_in_memory=settings.sessions_in_memory,
             batch_mode=settings.batch_mode,
             watermark_interval_ms=settings.watermark_interval_ms,

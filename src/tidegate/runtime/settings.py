@@ -70,6 +70,7 @@ class JobSettings:
     object_reuse: bool
     inline_functions: bool
     fast_json: bool
+    json_fields: bool
     sessions_in_memory: bool
     batch_mode: bool
     watermark_interval_ms: int
@@ -150,6 +151,7 @@ class JobSettings:
             object_reuse=get(options.OBJECT_REUSE),
             inline_functions=get(options.INLINE_FUNCTIONS),
             fast_json=get(options.FAST_JSON),
+            json_fields=get(options.JSON_FIELDS),
             sessions_in_memory=get(options.SESSIONS_IN_MEMORY),
             batch_mode=batch_mode,
             metrics_ports=ports_of(ports) if ports else None,

@@ -85,6 +85,8 @@ class Settings:
     """Small functions are written into the loop instead of called."""
     fast_json: bool = options.FAST_JSON.default
     """``json.loads`` and ``json.dumps`` of user code are answered by faster code (``loop/fast_json.py``)."""
+    json_fields: bool = options.JSON_FIELDS.default
+    """Only the fields of JSON texts that a loop uses are decoded (``loop/decoding.py``)."""
     sessions_in_memory: bool = options.SESSIONS_IN_MEMORY.default
     """Event-time sessions are merged in memory, and written to state once in a round."""
     batch_mode: bool = False

@@ -10,9 +10,10 @@ alone, at no cost without an error.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
@@ -23,6 +24,7 @@ from tidegate.graph.transformation import OutputTag, Partitioning
 from tidegate.operators.contracts.batch import INT, Batch, ColumnBatch, Keys, Rows, TimeList
 from tidegate.operators.contracts.operator import StreamOperator
 from tidegate.operators.flow.outputs import EdgeOutput
+from tidegate.operators.loop import decoding
 from tidegate.operators.loop.blame import reprlib_repr, user_error
 from tidegate.operators.loop.ownership import ATOMS, is_immutable, own
 from tidegate.operators.loop.rewrites import rewrite
@@ -52,6 +54,11 @@ class ChainParts(rewrite.Bindings, Protocol):
     @property
     def object_reuse(self) -> bool:
         """Tell whether records are never copied."""
+        ...
+
+    @property
+    def json_fields(self) -> bool:
+        """Tell whether only the fields of JSON texts that a loop uses are decoded."""
         ...
 
 
@@ -183,6 +190,10 @@ class LoopSource:
         self._code: CodeType | None = None
         self._copies = 0
         self._nested = 0
+        self.decoded: list[decoding.Paths | None] = []
+        """The fields that are decoded, for each call of ``json.loads`` that the loop answers; None: all."""
+        self._parts_of: dict[str, tuple[str, decoding.Path]] = {}
+        """The variables with values of which only some fields are there: the variable of the text, the place in it."""
         self.held: dict[str, Held] = {}
         """What is known of the records in variables (``rewrites/lending.py``)."""
 
@@ -259,6 +270,8 @@ class LoopSource:
         # Objects that the loop uses become default arguments: a local variable is cheaper to reach than a global one.
         # Only the names of inlined bodies are global, and they are found where the user's functions find them.
         opening = self._open()
+        if self._parts.rewrites.may_write(self) and decoding.still_fast():
+            self._decode()
         head = f"def loop(tg_values, tg_timestamps, tg_keys, {', '.join(f'{name}={name}' for name in self._names)}):"
         text = [head, *("    " + line for line in self._once), *opening, *self._lines]
         self._owners[:0] = [None] * (len(text) - len(self._lines))
@@ -268,6 +281,35 @@ class LoopSource:
         if self.scope is None:
             return made
         return FunctionType(made.__code__, self.scope, "loop", made.__defaults__)
+
+    def _decode(self) -> None:
+        """Decode JSON where a line calls ``json.loads``, and only what the loop uses of it."""
+        only_used, text = self._parts.json_fields, "\n".join(["if True:", *self._lines])
+        found = decoding.decoded_in(text, self._names, self.scope or {}, only_used=only_used)
+        for each in reversed(found):  # the later lines first: the numbers of the others stay
+            at, variable, fields = each.line - 1, each.variable, each.fields
+            line, owner = self._lines[at], self._owners[at]
+            indent = line[: len(line) - len(line.lstrip())]
+            decode = self.bind(f"j{at}", decoding.decoder(fields))
+            missing, refused = self.bind("missing", decoding.MISSING), self.bind("refused", decoding.REFUSED)
+            fits = f"{each.text}.__class__ is {self.bind('str', str)}"
+            if fields is not None:
+                most = decoding.limit()
+                fits += f" and {self.bind('len', len)}({each.text}) <= {most}"
+                self.holds_while(partial(_is_limit, most))
+                self._parts_of |= {name: (each.text, path) for name, path in each.parts.items()}
+            self._lines[at : at + 1] = [
+                f"{indent}try:",
+                f"{indent}    {variable} = {decode}({each.text}) if {fits} else {missing}",
+                f"{indent}except {refused}:",
+                f"{indent}    {variable} = {missing}",
+                f"{indent}if {variable} is {missing}:",  # outside of the block: an error has no other error as its context
+                f"    {line}",
+            ]
+            self._owners[at : at + 1] = [owner] * 6
+        if found:
+            self.holds_while(decoding.still_fast)
+            self.decoded = [each.fields for each in found]
 
     def is_stale(self) -> bool:
         """Tell whether something that a rewrite relied on has changed."""
@@ -471,7 +513,14 @@ class LoopSource:
         if variable == "tg_v" and self._variant.columns is not None:
             records: ColumnBatch = found["tg_values"]
             return records.row(len(records) - found["tg_i"].__length_hint__() - 1)
+        if variable in self._parts_of:  # only some fields were decoded
+            text, path = self._parts_of[variable]
+            return decoding.part_of(json.loads(found[text]), path)
         return found.get(variable)
+
+
+def _is_limit(most: int) -> bool:
+    return decoding.limit() == most
 
 
 @lru_cache(maxsize=256)

@@ -228,7 +228,8 @@ class _Names:
         elif not callable(value):
             value = _MISSING  # open() may replace it
         elif use.called and not rest and isinstance(_static(type(self._this), first), types.FunctionType):
-            return self._follow_method(use, first)
+            self._follow_method(use, first)
+            return
         if value is not _MISSING:
             self._check_value(use, value, rest)
         elif not rest and use.called:

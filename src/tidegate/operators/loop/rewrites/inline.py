@@ -113,11 +113,21 @@ def _means_the_same(text: LoopText, call: Call, prepared: Inlined) -> bool:
     if body.outer:
         if text.scope is None:
             text.scope = scope
-        elif scope is not text.scope and not all(map(_is_builtin, body.outer, repeat(scope), repeat(text.scope))):
-            return False  # two modules in one loop, which has only one place to look names up
+        elif scope is not text.scope:
+            # The loop has only one place to look names up; those of another module, or of a copy of it, are looked up in
+            # its dict. Functions are pickled one by one, so each may have a copy.
+            others = _foreign(text, body, scope)
+            if not all(map(_is_builtin, body.outer.difference(others), repeat(scope), repeat(text.scope))):
+                return False
+            text.holds_while(lambda: others.issubset(scope))
     for check in relied:
         text.holds_while(check)
     return True
+
+
+def _foreign(text: LoopText, body: Body, scope: dict[str, Any]) -> frozenset[str]:
+    """Return the globals of a body that the loop does not find by name: those of another module."""
+    return frozenset() if text.scope is None or text.scope is scope else body.outer.intersection(scope)
 
 
 def _is_builtin(name: str, *scopes: dict[str, object]) -> bool:
@@ -164,11 +174,15 @@ def _write(
         if columns is not None:
             fields[name] = columns
     cells = _cells(text, call, prepared) if call.keyed and plain is not function else {}
+    scope = plain.__globals__
+    foreign = dict.fromkeys(_foreign(text, body, scope), "")
+    if foreign:
+        foreign = dict.fromkeys(foreign, text.bind(f"g{label}", scope))
 
     def line(level: int, code: str, statement: ast.AST) -> None:
         text.line(level, code, call.owner._replace(place=body.place(statement)))
 
-    write = Inliner(body, names, cells, fields, line, returned, yielded)
+    write = Inliner(body, names, cells, fields, foreign, line, returned, yielded)
     if body.early:
         text.line(depth, "while True:", None)  # a return is a break out of it
     write.block(body.statements, depth + body.early)
@@ -218,7 +232,8 @@ class Inliner:
     """Write the statements of a body. ``names``: the body's names -> names in the loop. ``cells``: attribute of
     ``self`` -> the dicts of a value state that hold its value per key (state/keyed.py): the first is read, all are
     written. ``fields``: a parameter that is a tuple -> the variables of its fields in the loop. Afterwards
-    ``used_fields`` has the fields that were used.
+    ``used_fields`` has the fields that were used. ``foreign``: a global of another module -> the variable with the dict of
+    this module.
 
     ``returned(text, depth, statement)`` and ``yielded`` write what happens with a value; a text None stands for a bare
     return.
@@ -230,11 +245,12 @@ class Inliner:
         names: Mapping[str, str],
         cells: Mapping[str, tuple[str, ...]],
         fields: Mapping[str, list[str]],
+        foreign: Mapping[str, str],
         line: Line,
         returned: Callable[[str | None, int, ast.AST], None],
         yielded: Callable[[str, bool, int, ast.AST], None],
     ) -> None:
-        self._rename = _Rename(names, cells, body.parameters[0] if body.parameters else "", fields)
+        self._rename = _Rename(names, cells, body.parameters[0] if body.parameters else "", fields, foreign)
         self._line, self._returned, self._yielded = line, returned, yielded
 
     def block(self, statements: list[ast.stmt], depth: int) -> None:
@@ -290,9 +306,14 @@ class _Rename(ast.NodeVisitor):
     The result is a new tree."""
 
     def __init__(
-        self, names: Mapping[str, str], cells: Mapping[str, tuple[str, ...]], this: str, fields: Mapping[str, list[str]]
+        self,
+        names: Mapping[str, str],
+        cells: Mapping[str, tuple[str, ...]],
+        this: str,
+        fields: Mapping[str, list[str]],
+        foreign: Mapping[str, str],
     ) -> None:
-        self.names, self._cells, self._this, self._fields = names, cells, this, fields
+        self.names, self._cells, self._this, self._fields, self._foreign = names, cells, this, fields, foreign
         self.used_fields: set[str] = set()
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
@@ -304,6 +325,8 @@ class _Rename(ast.NodeVisitor):
         return self.visit(value) if isinstance(value, ast.AST) else value
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id in self._foreign:
+            return ast.Subscript(ast.Name(self._foreign[node.id], ast.Load()), ast.Constant(node.id), node.ctx)
         return ast.Name(self.names.get(node.id, node.id), node.ctx)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
@@ -357,7 +380,11 @@ def state_attributes(body: Body, helpers: Iterable[Body] = ()) -> set[str]:
     if bare or any(not isinstance(part.ctx, ast.Load) for part in attributes):
         return set()
     for part in every:
-        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in ("value", "update"):
+        if (
+            isinstance(part, ast.Call)
+            and isinstance(part.func, ast.Attribute)
+            and part.func.attr in ("value", "update")
+        ):
             attribute = own_attribute(part.func.value, this)
             found |= {attribute} if attribute else set()
     return found
