@@ -264,6 +264,12 @@ class StreamOperator:
         return False
 
     @property
+    def in_loop(self) -> bool:
+        """Tell whether an operator that collects does its work on a record inside of the loop around it, and passes the record
+        on there. ``settle`` then follows the operators after it."""
+        return False
+
+    @property
     def passes_through(self) -> list[UserFunction] | None:
         """Return the functions that see the records, if the operator emits the very records it has taken; otherwise None."""
         return None

@@ -25,7 +25,7 @@ from tidegate.operators.contracts.batch import INT, Batch, ColumnBatch, Keys, Ro
 from tidegate.operators.contracts.operator import StreamOperator
 from tidegate.operators.flow.outputs import EdgeOutput
 from tidegate.operators.loop import decoding
-from tidegate.operators.loop.blame import reprlib_repr, user_error
+from tidegate.operators.loop.blame import RecordRefused, reprlib_repr, user_error
 from tidegate.operators.loop.ownership import ATOMS, is_immutable, own
 from tidegate.operators.loop.rewrites import rewrite
 from tidegate.operators.loop.rewrites.rewrite import Call, Emit, LineOwner, Rewrites, WholeBatch
@@ -93,7 +93,8 @@ class Loop:
         self._node, self._parts, self._into, self._input = node, parts, into, input
         self._variants: dict[_Variant, tuple[Callable[..., None], LoopSource]] = {}
         self._ways: list[WholeBatch] | None = None
-        self._outputs: list[EdgeOutput] = []
+        self._outputs: list[tuple[EdgeOutput, bool]] = []
+        """With whether the loop itself gives the records their timestamps."""
         self._collecting: list[StreamOperator] = []
 
     def __call__(self, batch: Batch) -> None:
@@ -101,8 +102,8 @@ class Loop:
         if self._ways is None:
             self._ways = [*self._handed(), *self._parts.rewrites.whole_batch(self._node, self._parts, into=self._into)]
             self._find_readers()
-        for output in self._outputs:
-            output.expect(timed=batch.times is not None)
+        for output, timed in self._outputs:
+            output.expect(timed=timed or batch.times is not None)
         keys = batch.keys if self._into else None
         if keys is not None and batch.columns and self._parts.operator(self._node.operator.id).fold_batch(batch):
             pass
@@ -131,15 +132,20 @@ class Loop:
 
     def _find_readers(self) -> None:
         """Find the outputs of the loop, and the operators that collect the loop's output."""
-        waiting = [self._node]
+        waiting = [(self._node, False)]
+        last = list[StreamOperator]()
         while waiting:
-            node = waiting.pop()
+            node, timed = waiting.pop()
             operator = self._parts.operator(node.operator.id)
-            if node is not self._node and operator.collects:
+            within = node is not self._node and operator.in_loop
+            if node is not self._node and operator.collects and not within:
                 self._collecting.append(operator)
-            else:
-                self._outputs.extend(self._parts.output(edge.id) for edge in node.edges)
-                waiting.extend(child for _, child in reversed(node.children))
+                continue
+            if within:
+                last.insert(0, operator)
+            self._outputs.extend((self._parts.output(edge.id), timed or within) for edge in node.edges)
+            waiting.extend((child, timed or within) for _, child in reversed(node.children))
+        self._collecting += last
 
     def run_rows(self, values: Rows, timestamps: TimeList | None, keys: Keys | None) -> None:
         """Run the loop for rows. A loop inside of a loop is entered here, for each record."""
@@ -382,7 +388,7 @@ class LoopSource:
                     self._parts.operator(child.operator.id),
                     depth > _DEEPEST or self._nested >= _MOST_NESTED,
                 )
-                fused = alone and not reader.collects and not held.lent
+                fused = alone and (not reader.collects or reader.in_loop) and not held.lent
                 if safe or fresh or fused:
                     mine, handed = value, held if alone else held._replace(sole=False)
                 elif held.plain and not apart and child.operator.keyed is None and reader.looks_with(self._looks):
@@ -483,6 +489,8 @@ class LoopSource:
     def blame(self, error: BaseException) -> Exception:
         """Return the error with operator, user line and record, taken from its traceback."""
         where, record, place, added = self._locate(error.__traceback__)
+        if isinstance(error, RecordRefused):
+            return error.about(record or "not known")
         _, *causes = with_causes(error)
         for cause, _ in causes:  # causes may come from other lines of the loop
             line = self._locate(cause.__traceback__)[2]

@@ -132,6 +132,20 @@ class _Uses:
     def of(self, variable: str, made: ast.AST) -> tuple[dict[str, Path], Paths | None]:
         """Return the variables with parts of the value that the statement ``made`` puts into a variable, and the fields that are
         used; None: the value as a whole may be used."""
+        opaque: set[str] = set()
+        while True:
+            parts, fields = self._read_of(variable, made, opaque)
+            if fields is None:
+                return {}, None
+            mixed = {name for name, path in parts.items() if not self._holds_only(name, path, parts, made)}
+            if not mixed:
+                return parts, fields
+            if variable in mixed:
+                return {}, None
+            opaque |= mixed
+
+    def _read_of(self, variable: str, made: ast.AST, opaque: set[str]) -> tuple[dict[str, Path], Paths | None]:
+        """Do as ``of`` does. ``opaque``: variables that also hold other values: what they get is used as a whole."""
         parts: dict[str, Path] = {}
         fields: dict[Path, None] = {}
         waiting: list[tuple[str, Path]] = [(variable, ())]
@@ -146,12 +160,10 @@ class _Uses:
                 for field, alias in self._use(used, path, made):
                     if not field or len(fields) > _MOST_FIELDS:
                         return {}, None  # something sees the whole value
-                    if alias is None:
+                    if alias is None or alias in opaque:
                         fields[field] = None
                     else:
                         waiting.append((alias, field))
-        if not self._set_once(parts, made):
-            return {}, None
         for path in parts.values():  # a part of which nothing is used must be there too
             if path and not any(field[: len(path)] == path for field in fields):
                 fields[path] = None
@@ -199,19 +211,18 @@ class _Uses:
                         return key, call, not others
         return None
 
-    def _set_once(self, parts: dict[str, Path], made: ast.AST) -> bool:
-        """Tell whether nothing else is put into the variables, but None when they are released."""
-        for name, path in parts.items():
-            for node in self._names[name]:
-                if isinstance(node.ctx, ast.Load):
-                    continue
-                statement = self._parent[node]
-                if not isinstance(statement, ast.Assign) or node not in statement.targets:
-                    return False
-                if statement is made or (isinstance(statement.value, ast.Constant) and statement.value.value is None):
-                    continue
-                if len(statement.targets) != 1 or self._path_of(statement.value, parts) != path:
-                    return False
+    def _holds_only(self, name: str, path: Path, parts: dict[str, Path], made: ast.AST) -> bool:
+        """Tell whether nothing but the part is put into a variable, or None when it is released."""
+        for node in self._names[name]:
+            if isinstance(node.ctx, ast.Load):
+                continue
+            statement = self._parent[node]
+            if not isinstance(statement, ast.Assign) or node not in statement.targets:
+                return False
+            if statement is made or (isinstance(statement.value, ast.Constant) and statement.value.value is None):
+                continue
+            if len(statement.targets) != 1 or self._path_of(statement.value, parts) != path:
+                return False
         return True
 
     def _path_of(self, node: ast.expr, parts: dict[str, Path]) -> Path | None:
