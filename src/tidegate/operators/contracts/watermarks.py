@@ -79,7 +79,8 @@ class Strategy:
         """Return a time as an int of 64 bits, as ``timed`` does for a batch."""
         try:
             if type(time) is not int:
-                return _whole(time)
+                whole: int = _whole(time)
+                return whole
         except Exception:
             raise RecordRefused(partial(self._refusal, time)) from None
         raise RecordRefused(partial(self._refusal, time))

@@ -40,7 +40,6 @@ from tidegate.state.descriptors import ListStateDescriptor
 from tidegate.state.keys import visible
 from tidegate.state.snapshot import OperatorSnapshot
 
-
 _CONTINUE = TriggerResult.CONTINUE
 
 

@@ -46,13 +46,12 @@ def decoded_in(text: str, names: dict[str, Any], scope: dict[str, Any], *, only_
     """Return the statements of a loop that the fast ``json.loads`` answers. ``names``: what the loop binds; ``scope``: where it
     finds other names."""
     tree = ast.parse(text)
-    found = [(node, parsed) for node in ast.walk(tree) if (parsed := _parsed(node, names, scope)) is not None]
+    found = [parsed for node in ast.walk(tree) if (parsed := _parsed(node, names, scope)) is not None]
     if not found:
         return []
     uses = _Uses(tree) if only_used else None
     results = []
-    for node, argument in found:
-        variable = node.targets[0].id  # type: ignore[attr-defined]
+    for node, variable, argument in found:
         parts, fields = ({}, None) if uses is None else uses.of(variable, node)
         results.append(Decoded(node.lineno - 1, variable, argument, fields, parts if fields is not None else {}))
     return results
@@ -93,13 +92,13 @@ def part_of(value: UserValue, path: Path) -> UserValue:
 # -- which statements ------------------------------------------------------------------------------------------------------
 
 
-def _parsed(node: ast.AST, names: dict[str, Any], scope: dict[str, Any]) -> str | None:
-    """Return the variable with the text, if the node is such a statement."""
+def _parsed(node: ast.AST, names: dict[str, Any], scope: dict[str, Any]) -> tuple[ast.Assign, str, str] | None:
+    """Return the statement, its variable and the variable with the text, if the node is such a statement."""
     match node:
         case ast.Assign(
-            targets=[ast.Name()], value=ast.Call(func=function, args=[ast.Name(id=argument)], keywords=[])
+            targets=[ast.Name(id=variable)], value=ast.Call(func=function, args=[ast.Name(id=argument)], keywords=[])
         ) if _meant(function, names, scope) is fast_json.loads:
-            return argument
+            return node, variable, argument
     return None
 
 
