@@ -95,7 +95,7 @@ def outcome(specs: list[Any], values: list[Any], *, inline: bool) -> tuple[list[
     except UserCodeError as found:
         error = f"{found}; {found.__cause__!r}; {found.__cause__.__context__!r}" if found.__cause__ else str(found)
     [source] = [source for _, source in loop._variants.values()]
-    return bindings.values[len(specs) + 1], error, source.decoded
+    return bindings.values[len(specs) + 1], error, [fields for _, fields in source.decoded]
 
 
 def same(program: str, values: list[Any]) -> Any:

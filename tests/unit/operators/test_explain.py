@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import warnings
@@ -18,6 +19,7 @@ from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.datastream import CoMapFunction, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.graph.plan import JobGraph, build
+from tidegate.operators.flow.decoded import decoded_fields
 from tidegate.operators.loop.rewrites.explain import Explained, explain_functions
 from tidegate.operators.loop.rewrites.inline import Inline
 from tidegate.operators.loop.rewrites.rewrite import Refused
@@ -115,6 +117,21 @@ def test_it_is_logged_when_a_job_starts(caplog: pytest.LogCaptureFixture) -> Non
     with caplog.at_level(logging.DEBUG, logger="tidegate.operators.loop.rewrites.explain"):
         job_spec(graph_of(keyed_count), "attempt", Settings("job", "root", "local"))
     assert "operator 'KEYED PROCESS', function Count.process_element: inlined" in caplog.text
+
+
+def test_fields_of_json_that_are_decoded() -> None:
+    def events(numbers: Any) -> Any:
+        parsed = numbers.map(str).map(json.loads)
+        return parsed.filter(lambda e: e["kind"] == 1).map(lambda e: (e["bid"]["price"], e.get("id")))
+
+    def whole(numbers: Any) -> Any:
+        return numbers.map(str).map(json.loads).map(lambda e: (e["kind"], e))
+
+    line = "operator 'Map': json.loads decodes"
+    assert list(decoded_fields(graph_of(events), only_used=True)) == [f"{line} only bid.price, id, kind"]
+    assert list(decoded_fields(graph_of(events), only_used=False)) == [f"{line} everything"]
+    assert list(decoded_fields(graph_of(whole), only_used=True)) == [f"{line} everything"]
+    assert list(decoded_fields(graph_of(keyed_count), only_used=True)) == []
 
 
 def helper(value: int) -> int:

@@ -90,7 +90,11 @@ def test_readers_beside_the_assigner_keep_their_own_times(simulated: Simulated) 
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Doubled())
     second = first.assign_timestamps_and_watermarks(strategy).process(Times())
     found = collected(second.union(first.process(Times())))
-    times = [(json.loads(line)["bid"]["id"], json.loads(line)["bid"]["time"]) for n, line in enumerate(LINES[:9]) if n % 3 != 1]
+    times = [
+        (json.loads(line)["bid"]["id"], json.loads(line)["bid"]["time"])
+        for n, line in enumerate(LINES[:9])
+        if n % 3 != 1
+    ]
     assert found == sorted([*times, *((number, 2 * time) for number, time in times)], key=repr)
 
 
@@ -104,7 +108,9 @@ def test_readers_beside_the_assigner_keep_their_own_times(simulated: Simulated) 
         (1 << 63, "9223372036854775808 of type int"),
     ],
 )
-def test_times_that_are_no_numbers_of_64_bits_name_the_whole_record(simulated: Simulated, time: Any, found: str | None) -> None:
+def test_times_that_are_no_numbers_of_64_bits_name_the_whole_record(
+    simulated: Simulated, time: Any, found: str | None
+) -> None:
     line = json.dumps({"kind": 0, "bid": {"id": 7, "time": time, "more": "whole"}})
     stream = bids(simulated(**{"parallelism.default": 1}), [LINES[0], line]).map(lambda b: b["id"]).process(Times())
     if found is None:

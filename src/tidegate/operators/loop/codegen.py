@@ -147,6 +147,10 @@ class Loop:
             waiting.extend((child, timed or within) for _, child in reversed(node.children))
         self._collecting += last
 
+    def decoded(self) -> list[tuple[str, decoding.Paths | None]]:
+        """Return what the loop decodes of JSON texts in records without timestamps, for explanations."""
+        return self._compile(_Variant(False, False))[1].decoded
+
     def run_rows(self, values: Rows, timestamps: TimeList | None, keys: Keys | None) -> None:
         """Run the loop for rows. A loop inside of a loop is entered here, for each record."""
         self._run(_Variant(timestamps is not None, keys is not None), values, timestamps, keys)
@@ -196,8 +200,8 @@ class LoopSource:
         self._code: CodeType | None = None
         self._copies = 0
         self._nested = 0
-        self.decoded: list[decoding.Paths | None] = []
-        """The fields that are decoded, for each call of ``json.loads`` that the loop answers; None: all."""
+        self.decoded: list[tuple[str, decoding.Paths | None]] = []
+        """For each call of ``json.loads`` that the loop answers: where it is, the fields that are decoded; None: all."""
         self._parts_of: dict[str, tuple[str, decoding.Path]] = {}
         """The variables with values of which only some fields are there: the variable of the text, the place in it."""
         self.held: dict[str, Held] = {}
@@ -292,6 +296,7 @@ class LoopSource:
         """Decode JSON where a line calls ``json.loads``, and only what the loop uses of it."""
         only_used, text = self._parts.json_fields, "\n".join(["if True:", *self._lines])
         found = decoding.decoded_in(text, self._names, self.scope or {}, only_used=only_used)
+        owners = [self._owners[each.line - 1] for each in found]
         for each in reversed(found):  # the later lines first: the numbers of the others stay
             at, variable, fields = each.line - 1, each.variable, each.fields
             line, owner = self._lines[at], self._owners[at]
@@ -315,7 +320,9 @@ class LoopSource:
             self._owners[at : at + 1] = [owner] * 6
         if found:
             self.holds_while(decoding.still_fast)
-            self.decoded = [each.fields for each in found]
+            self.decoded = [
+                (owner.where if owner else "the chain", each.fields) for owner, each in zip(owners, found, strict=True)
+            ]
 
     def is_stale(self) -> bool:
         """Tell whether something that a rewrite relied on has changed."""

@@ -97,7 +97,7 @@ def _parsed(node: ast.AST, names: dict[str, Any], scope: dict[str, Any]) -> tupl
     match node:
         case ast.Assign(
             targets=[ast.Name(id=variable)], value=ast.Call(func=function, args=[ast.Name(id=argument)], keywords=[])
-        ) if _meant(function, names, scope) is fast_json.loads:
+        ) if any(_meant(function, names, scope) is loads for loads in fast_json.LOADS):
             return node, variable, argument
     return None
 
