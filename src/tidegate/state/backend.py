@@ -93,6 +93,7 @@ class KeyedBackend:
         "get_many",
         "groups",
         "identity",
+        "located",
         "max_key",
         "max_parallelism",
         "misfits",
@@ -139,6 +140,8 @@ class KeyedBackend:
         self._begun: list[StateFile] = []
         self._held: list[StateFile] | None = None
         self._chunks = 0
+        self.located: tuple[Any, bytes, int] = object(), b"", 0
+        """The key that was last looked for in the store, its bytes and its group: the next state is often read for the same key."""
         self.unbroken = False
         """Whether the round continues where this object left the previous one. Then callers may keep their own memory too."""
         self.event_timers = TimerQueue(self, EVENT)
