@@ -658,6 +658,13 @@ JSON_FIELDS = _option(
     True,
     "Where json.loads is answered by faster code, decode only the fields that the functions use, if nothing else sees the value.",
 )
+HEAVY_KEYS = _option(
+    "tidegate.metrics.heavy-keys",
+    choice(["show", "hide", "off"]),
+    "show",
+    "Whether the heaviest keys of keyed operators are looked for, in a few keys of each chunk. hide: pages and metrics show a hash "
+    "instead of the key, for keys that are secrets or personal data.",
+)
 SESSIONS_IN_MEMORY = _option(
     "tidegate.windows.sessions-in-memory",
     BOOL,

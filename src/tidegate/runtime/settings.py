@@ -72,6 +72,7 @@ class JobSettings:
     fast_json: bool
     json_fields: bool
     sessions_in_memory: bool
+    heavy_keys: str
     batch_mode: bool
     watermark_interval_ms: int
     metrics_ports: range | None
@@ -153,6 +154,7 @@ class JobSettings:
             fast_json=get(options.FAST_JSON),
             json_fields=get(options.JSON_FIELDS),
             sessions_in_memory=get(options.SESSIONS_IN_MEMORY),
+            heavy_keys=get(options.HEAVY_KEYS),
             batch_mode=batch_mode,
             metrics_ports=ports_of(ports) if ports else None,
             metrics_token_file=get(options.METRICS_TOKEN_FILE),
