@@ -15,6 +15,7 @@ from tidegate.datastream.executor import JobHandle, instead_of_all
 from tidegate.graph.drawing import of_graph
 from tidegate.graph.plan import Chain, Edge, JobGraph, Operator, build
 from tidegate.graph.transformation import Program
+from tidegate.operators.flow.decoded import decoded_fields
 from tidegate.operators.loop.rewrites.explain import explain_functions
 from tidegate.runtime.guarantee import guarantee_of
 from tidegate.runtime.settings import JobSettings
@@ -72,6 +73,9 @@ def facts(program: Program) -> dict[str, Any]:
         "chains": chains,
         "edges": edges,
         "functions": [each._asdict() for each in explain_functions(graph, fast_json=settings.fast_json)],
+        "decoded": list(decoded_fields(graph, only_used=settings.json_fields))
+        if settings.fast_json and settings.inline_functions
+        else [],
     }
 
 
@@ -123,6 +127,8 @@ def explained(program: Program) -> Iterator[str]:
     if functions:
         yield "functions:"
     yield from (f"  {explained.operator}: {explained.function} is {explained}" for explained in functions)
+    if settings.fast_json and settings.inline_functions:
+        yield from (f"  {line}" for line in decoded_fields(graph, only_used=settings.json_fields))
 
 
 def _levels(graph: JobGraph) -> Iterator[str]:

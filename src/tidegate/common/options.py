@@ -699,6 +699,12 @@ FAST_JSON = _option(
     True,
     "Answer json.loads and json.dumps of user functions by faster code where the result is the same.",
 )
+JSON_FIELDS = _option(
+    "tidegate.json.only-used-fields",
+    BOOL,
+    True,
+    "Where json.loads is answered by faster code, decode only the fields that the functions use, if nothing else sees the value.",
+)
 HEAVY_KEYS = _option(
     "tidegate.metrics.heavy-keys",
     choice(["show", "hide", "off"]),

@@ -543,6 +543,7 @@ class JobMaster:
             force_unaligned=settings.force_unaligned,
             inline=settings.inline_functions,
             fast_json=settings.fast_json,
+            json_fields=settings.json_fields,
             sessions_in_memory=settings.sessions_in_memory,
             heavy_keys=settings.heavy_keys,
             key_salt=self._key_salt if settings.heavy_keys == "hide" else "",

@@ -118,6 +118,7 @@ class JobSettings:
     object_reuse: bool
     inline_functions: bool
     fast_json: bool
+    json_fields: bool
     sessions_in_memory: bool
     heavy_keys: str
     batch_mode: bool
@@ -201,6 +202,7 @@ class JobSettings:
             object_reuse=get(options.OBJECT_REUSE),
             inline_functions=get(options.INLINE_FUNCTIONS),
             fast_json=get(options.FAST_JSON),
+            json_fields=get(options.JSON_FIELDS),
             sessions_in_memory=get(options.SESSIONS_IN_MEMORY),
             heavy_keys=get(options.HEAVY_KEYS),
             batch_mode=batch_mode,

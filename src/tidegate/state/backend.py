@@ -93,6 +93,7 @@ class KeyedBackend:
         "get_many",
         "groups",
         "identity",
+        "located",
         "max_key",
         "max_parallelism",
         "misfits",
@@ -142,6 +143,8 @@ class KeyedBackend:
         self.shares: dict[str, dict[str, int]] = {}
         """Of the files that this round has written, by path: about how many bytes belong to which state."""
         self._chunks = 0
+        self.located: tuple[Any, bytes, int] = object(), b"", 0
+        """The key that was last looked for in the store, its bytes and its group: the next state is often read for the same key."""
         self.unbroken = False
         """Whether the round continues where this object left the previous one. Then callers may keep their own memory too."""
         self.event_timers = TimerQueue(self, EVENT)

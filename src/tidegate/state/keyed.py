@@ -36,13 +36,6 @@ if TYPE_CHECKING:
     from tidegate.state.backend import KeyedBackend
 
 
-class KeyedValueState(TrackedState, ValueState[Any]):
-    __slots__ = ()
-
-    value = SingleState._current
-    update = TrackedState._store
-
-
 class _Cells(dict[Any, Any]):
     """A cache that loads missing values: ``cells[slot]`` is always the state's value of the slot."""
 
@@ -54,6 +47,24 @@ class _Cells(dict[Any, Any]):
 
     def __missing__(self, slot: Any) -> Any:
         return self._load(slot)
+
+
+class KeyedValueState(TrackedState, ValueState[Any]):
+    """A value state of any type. Generated loops hold ``cells`` and ``wrote``, as those of an ``ImmutableValueState``."""
+
+    __slots__ = ("cells",)
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        self._cache = self.cells = _Cells(self._load)
+
+    @property
+    def wrote(self) -> dict[Any, Any]:
+        """Return the values written in this round; the dict lives as long as the state."""
+        return self._changed
+
+    value = SingleState._current
+    update = TrackedState._store
 
 
 class ImmutableValueState(SingleState, ValueState[Any]):

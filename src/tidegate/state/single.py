@@ -162,8 +162,13 @@ class KeyedState(State):
         """Return the canonical key of a slot's entry; a prefix of it for maps."""
         if type(slot) is Scoped:
             return self._place(slot.key)[:-1] + namespace_bytes(slot.namespace) + _measured(encode_key(slot.key))
-        encoded = encode_key(slot)
-        prefix = self._prefixes[group_of(slot, self._backend.max_parallelism, encoded)]
+        backend = self._backend
+        last, encoded, group = backend.located
+        if last is not slot:  # several states are read for one key
+            encoded = encode_key(slot)
+            group = group_of(slot, backend.max_parallelism, encoded)
+            backend.located = slot, encoded, group
+        prefix = self._prefixes[group]
         if prefix is None:
             raise self._backend.misrouted(slot)
         return prefix + LENGTHS[len(encoded)] + encoded

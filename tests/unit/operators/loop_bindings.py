@@ -21,6 +21,7 @@ class Bindings:
     """What a loop is made of. ``inline`` False: every function is called. ``tags``: outputs may be tagged."""
 
     object_reuse = False
+    json_fields = True
 
     def __init__(self, root: ChainNode, tags: bool = True, inline: bool = True) -> None:
         self.rewrites = prepare(functions(root)) if inline else Rewrites()

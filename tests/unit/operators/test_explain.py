@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import warnings
@@ -18,6 +19,7 @@ from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.datastream import CoMapFunction, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.graph.plan import JobGraph, build
+from tidegate.operators.flow.decoded import decoded_fields
 from tidegate.operators.loop.rewrites.explain import Explained, explain_functions
 from tidegate.operators.loop.rewrites.inline import Inline
 from tidegate.operators.loop.rewrites.rewrite import Refused
@@ -117,8 +119,36 @@ def test_it_is_logged_when_a_job_starts(caplog: pytest.LogCaptureFixture) -> Non
     assert "operator 'KEYED PROCESS', function Count.process_element: inlined" in caplog.text
 
 
+def test_fields_of_json_that_are_decoded() -> None:
+    def events(numbers: Any) -> Any:
+        parsed = numbers.map(str).map(json.loads)
+        return parsed.filter(lambda e: e["kind"] == 1).map(lambda e: (e["bid"]["price"], e.get("id")))
+
+    def whole(numbers: Any) -> Any:
+        return numbers.map(str).map(json.loads).map(lambda e: (e["kind"], e))
+
+    line = "operator 'Map': json.loads decodes"
+    assert list(decoded_fields(graph_of(events), only_used=True)) == [f"{line} only bid.price, id, kind"]
+    assert list(decoded_fields(graph_of(events), only_used=False)) == [f"{line} everything"]
+    assert list(decoded_fields(graph_of(whole), only_used=True)) == [f"{line} everything"]
+    assert list(decoded_fields(graph_of(keyed_count), only_used=True)) == []
+
+
 def helper(value: int) -> int:
     return value
+
+
+def logs(value: int) -> int:
+    LOG.info("seen %s", value)
+    return value
+
+
+def calls_one_that_logs(value: int) -> int:
+    return helper(value) + logs(value)
+
+
+def with_default(value: int, more: int = 1) -> int:
+    return value + more
 
 
 class Plain(Exception):
@@ -134,6 +164,9 @@ NAMES = {
     "LOG": LOG,
     "warn": warnings.warn,
     "helper": helper,
+    "logs": logs,
+    "calls_one_that_logs": calls_one_that_logs,
+    "with_default": with_default,
     "logging": logging,
     "math": math,
     "Plain": Plain,
@@ -143,10 +176,12 @@ REASONS = {
     "lambda x: LOG.info(x)": "calls LOG.info",
     "lambda x: logging.getLogger('x').info(x)": "calls a method info",
     "lambda x: warn(x)": "calls warn",
-    "lambda x: helper(x)": "calls helper",
+    "lambda x: logs(x)": "calls logs, which calls LOG.info",
+    "lambda x: calls_one_that_logs(x)": "calls calls_one_that_logs, which calls logs, which calls LOG.info",
+    "lambda x: with_default(x)": "calls with_default, which has default arguments",
     "lambda x: list(map(helper, x))": "calls or passes on helper",
     "lambda x: sorted(x, key=helper)": "calls or passes on helper",
-    "lambda x: inner(x)": "calls inner",
+    "lambda x: inner(x)": "calls inner, which calls LOG.info",
     "lambda x: x.emit(1)": "calls x.emit",
     "lambda x: x(1)": "calls the variable x",
     "lambda x: x[0](1)": "calls the result of an expression",
@@ -180,7 +215,7 @@ def refusal(function: Callable[..., Any]) -> str | None:
 
 @pytest.mark.parametrize("text", REASONS)
 def test_every_refusal_says_why(text: str) -> None:
-    assert refusal(written(text, NAMES, inner=helper)) == REASONS[text]
+    assert refusal(written(text, NAMES, inner=logs)) == REASONS[text]
 
 
 def test_refusals_of_what_has_no_source() -> None:
@@ -200,6 +235,7 @@ def test_refusals_of_what_has_no_source() -> None:
         "def f(x):\n    try:\n        return int(x)\n    except (ValueError, Told):\n        return None",
         "lambda x: inner.get(x, inner)",
         "lambda x: parse(x)",
+        "lambda x: helper(x) + helper(1)",
     ],
 )
 def test_what_is_known_to_be_safe_is_inlined(text: str) -> None:
@@ -220,6 +256,12 @@ class Asks:
     def calls_its_own(self, value: Any) -> Any:
         return self.own(value)
 
+    def told(self, value: Any) -> Any:
+        LOG.info("told %s", value)
+
+    def calls_one_that_logs(self, value: Any) -> Any:
+        return self.told(value)
+
     def hands_it_on(self, value: Any) -> Any:
         return sorted(value, key=self.own)
 
@@ -233,7 +275,8 @@ class Asks:
 
 def test_methods() -> None:
     asks = Asks()
-    assert refusal(asks.calls_its_own) == "calls self.own"
+    assert refusal(asks.calls_its_own) is None
+    assert refusal(asks.calls_one_that_logs) == "calls self.told, which calls LOG.info"
     assert refusal(asks.hands_it_on) == "calls or passes on self.own"
     assert refusal(asks.calls_an_attribute) == "calls self.unknown"
     assert refusal(asks.fills) is None

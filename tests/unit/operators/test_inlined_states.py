@@ -11,8 +11,7 @@ from tests.simulation.executor import simulated_environment
 from tidegate.common import Types
 from tidegate.datastream import KeyedProcessFunction
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.operators.loop.rewrites.bodies import body_of
-from tidegate.operators.loop.rewrites.inline import state_attributes
+from tidegate.operators.loop.rewrites.inline import Inline, state_attributes
 
 RECORDS = [(n % 7, n) for n in range(500)]
 
@@ -74,7 +73,7 @@ class SwappedByTimer(Function):
         yield -1, self.count.value()
 
 
-def results(function: type[Function], directory: Path, inline: bool) -> list[Any]:
+def results(function: type[KeyedProcessFunction], directory: Path, inline: bool) -> list[Any]:
     keys: dict[str, Any] = {
         "execution.checkpointing.interval": "10 ms",
         "tidegate.functions.inline": inline,
@@ -86,18 +85,55 @@ def results(function: type[Function], directory: Path, inline: bool) -> list[Any
     return sorted(stream.execute_and_collect(), key=repr)
 
 
-@pytest.mark.parametrize("function", [Counts, Swaps, SwappedByTimer])
-def test_inlined_and_called_functions_give_the_same(function: type[Function], tmp_path: Path) -> None:
+def rank_of(number: int) -> int:
+    return 1 if number < 100 else 2
+
+
+class Lists(KeyedProcessFunction):
+    """A value that is changed in place, with and without an update, and helpers that use the states too."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.numbers = runtime_context.get_state(ValueStateDescriptor("numbers", Types.LIST(Types.LONG())))
+        self.pair = runtime_context.get_state(ValueStateDescriptor("pair", Types.TUPLE([Types.LONG(), Types.LONG()])))
+
+    def consider(self, number: int) -> None:
+        before = self.pair.value()
+        if before is None or number % 3 == 0:
+            self.pair.update((number, rank_of(number)))
+        elif number % 17 == 0:
+            self.pair.clear()
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        numbers = self.numbers.value() or [0, 0]
+        numbers[0] += 1
+        numbers[rank_of(value[1]) - 1] += value[1]
+        if value[1] % 5:
+            self.numbers.update(numbers)
+        self.consider(value[1])
+        yield value[0], list(numbers), self.pair.value()
+
+
+class HelperOfAnotherObject(Lists):
+    """A helper that sets an attribute: the states are not taken for granted."""
+
+    def consider(self, number: int) -> None:
+        self.numbers, self.pair = self.numbers, self.pair
+
+
+@pytest.mark.parametrize("function", [Counts, Swaps, SwappedByTimer, Lists, HelperOfAnotherObject])
+def test_inlined_and_called_functions_give_the_same(function: type[KeyedProcessFunction], tmp_path: Path) -> None:
     called = results(function, tmp_path, inline=False)
     assert len(called) >= len(RECORDS)
     assert results(function, tmp_path, inline=True) == called
 
 
-def attributes(function: type[Function]) -> set[str]:
-    return state_attributes(body_of(function().process_element))
+def attributes(function: type[Any]) -> set[str]:
+    prepared = Inline().prepare(function().process_element)
+    return state_attributes(prepared.body, prepared.helpers.values())
 
 
 def test_states_are_inlined_where_nothing_can_exchange_them() -> None:
     assert attributes(Counts) == {"count", "text", "whole"}
     assert attributes(SwappedByTimer) == {"count"}
-    assert attributes(Swaps) == set()
+    assert attributes(Lists) == {"numbers", "pair"}
+    assert attributes(Swaps) == attributes(HelperOfAnotherObject) == set()

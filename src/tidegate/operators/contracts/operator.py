@@ -85,6 +85,8 @@ class Settings:
     """Small functions are written into the loop instead of called."""
     fast_json: bool = options.FAST_JSON.default
     """``json.loads`` and ``json.dumps`` of user code are answered by faster code (``loop/fast_json.py``)."""
+    json_fields: bool = options.JSON_FIELDS.default
+    """Only the fields of JSON texts that a loop uses are decoded (``loop/decoding.py``)."""
     sessions_in_memory: bool = options.SESSIONS_IN_MEMORY.default
     """Event-time sessions are merged in memory, and written to state once in a round."""
     heavy_keys: str = options.HEAVY_KEYS.default
@@ -263,6 +265,12 @@ class StreamOperator:
     def looks_with(self, looks: Callable[[UserFunction], bool]) -> bool:
         """Tell whether the operator does nothing with a record but call a function that ``looks`` at it. Such an operator
         may get a record that others read too."""
+        return False
+
+    @property
+    def in_loop(self) -> bool:
+        """Tell whether an operator that collects does its work on a record inside of the loop around it, and passes the record
+        on there. ``settle`` then follows the operators after it."""
         return False
 
     @property

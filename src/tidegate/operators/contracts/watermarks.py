@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -10,7 +11,7 @@ from tidegate.base.errors import UserCodeError
 from tidegate.common import scalar_conversion as scalars
 from tidegate.operators.contracts.batch import HIGHEST, LOWEST, Batch
 from tidegate.operators.flow.rows import MIN_WATERMARK, Generator, Status
-from tidegate.operators.loop.blame import reprlib_repr
+from tidegate.operators.loop.blame import RecordRefused, reprlib_repr
 from tidegate.operators.loop.rewrites.rewrite import OfColumn
 
 
@@ -74,6 +75,21 @@ class Strategy:
         except Exception:
             raise self._refused(times, batch) from None
 
+    def whole_time(self, time: Any) -> int:
+        """Return a time as an int of 64 bits, as ``timed`` does for a batch."""
+        try:
+            if type(time) is not int:
+                whole: int = _whole(time)
+                return whole
+        except Exception:
+            raise RecordRefused(partial(self._refusal, time)) from None
+        raise RecordRefused(partial(self._refusal, time))
+
+    def seen(self, generator: Any, times: list[int], now_ms: int) -> Any:
+        """Return the generator after records with these times. Not for strategies that divide batches."""
+        greatest = max(times)
+        return Generator(max(generator.greatest, greatest), now_ms)
+
     def restored(self, row: Sequence[Any], now_ms: int) -> Any:
         """Return the generator that gave the row in an earlier round; for an empty row: a new generator."""
         return Generator(*row[:2]) if row else Generator(active_ms=now_ms)
@@ -92,13 +108,16 @@ class Strategy:
 
     def _refused(self, times: list[Any], batch: Batch) -> UserCodeError:
         wrong = next(n for n, time in enumerate(times) if not _is_time(time))
+        record = next(islice(batch, wrong, None), "not known")
+        return self._refusal(times[wrong], reprlib_repr(record))
+
+    def _refusal(self, time: Any, record: str) -> UserCodeError:
         code = getattr(self.extract, "__code__", None)
         place = f", {code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
-        record = next(islice(batch, wrong, None), "not known")
         return UserCodeError(
             "A timestamp assigner must return the record's event time in milliseconds, an int of 64 bits",
             where=f"timestamp assigner of operator '{self.operator}'{place}",
-            found=f"{reprlib_repr(times[wrong])} of type {type(times[wrong]).__name__}; record {reprlib_repr(record)}",
+            found=f"{reprlib_repr(time)} of type {type(time).__name__}; record {record}",
             cure="return an int for every record, for example int(seconds * 1000), or filter other records before",
         )
 

@@ -64,11 +64,6 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
     """Pickle the user's functions. An error names a function that cannot be pickled, before anything starts."""
     log_functions(graph, fast_json=settings.fast_json)
     tagging = tagging_operators(graph)
-    receiving = {e.id: chain for chain in graph.chains for e in chain.inputs}
-    targets = {
-        e: Receiver(c.level, c.offset, c.parallelism, c.head.operator.max_parallelism, c.head.place)
-        for e, c in receiving.items()
-    }
     return JobSpec(
         attempt=attempt,
         settings=settings,
@@ -76,10 +71,19 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
         partitions=[[(c.id, s) for c in level for s in range(c.parallelism)] for level in graph.levels],
         chains=[_pickle_chain(chain, tagging) for chain in graph.chains],
         senders={operator.id: operator.parallelism for operator in graph.operators},
-        targets=targets,
+        targets=receivers(graph),
         main_classes=_main_classes(),
         pyflink=imports.is_installed(),
     )
+
+
+def receivers(graph: JobGraph) -> dict[int, Receiver]:
+    """Return where each edge leads."""
+    receiving = {e.id: chain for chain in graph.chains for e in chain.inputs}
+    return {
+        e: Receiver(c.level, c.offset, c.parallelism, c.head.operator.max_parallelism, c.head.place)
+        for e, c in receiving.items()
+    }
 
 
 def _pickle_chain(chain: Chain, tagging: frozenset[int]) -> bytes:

@@ -90,6 +90,10 @@ class Subtask:
     def object_reuse(self) -> bool:
         return self.settings.object_reuse
 
+    @property
+    def json_fields(self) -> bool:
+        return self.settings.json_fields
+
     def operator(self, operator_id: int) -> StreamOperator:
         return self.operators[operator_id]
 

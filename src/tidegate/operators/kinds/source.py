@@ -16,7 +16,7 @@ from tidegate.common.typeinfo import TypeInformation
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import OutputTag
 from tidegate.operators.contracts import watermarks
-from tidegate.operators.contracts.batch import Batch, Given
+from tidegate.operators.contracts.batch import HIGHEST, LOWEST, Batch, Given
 from tidegate.operators.contracts.generators import strategy_of
 from tidegate.operators.contracts.operator import (
     CollectingOperator,
@@ -31,6 +31,8 @@ from tidegate.operators.contracts.watermarks import EventTime, SplitWatermarks
 from tidegate.operators.flow.packing import Packer
 from tidegate.operators.flow.rows import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.operators.loop.blame import record_in, reprlib_repr, user_error
+from tidegate.operators.loop.codegen import LoopSource
+from tidegate.operators.loop.rewrites.rewrite import LineOwner
 from tidegate.state.snapshot import GENERATOR, SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
 
 
@@ -217,6 +219,40 @@ class TimestampsOperator(CollectingOperator):
         super().__init__(node, setup)
         self.output_time = EventTime()
         self._strategy = strategy_of(self.operator.spec_as(TimestampsSpec).watermarks, setup, self.operator.name)
+        self._seen: list[int] = []
+        """The times that the loop has given to records of the batch."""
+
+    @property
+    def in_loop(self) -> bool:
+        strategy = self._strategy
+        return strategy.extract is not None and strategy.of_column is None and not strategy.divides_batches
+
+    def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
+        extract, was_timed = self._strategy.extract, source.timed
+        if not self.in_loop or extract is None:
+            return super().write(source, value, depth, keyed=keyed, input=input)
+        owner = LineOwner(f"timestamp assigner of operator '{self.operator.name}'", value)
+        out, former, kind = f"tg_e{self.id}", f"tg_f{self.id}", source.bind("int", int)
+        source.line(depth, f"{former} = {MIN_WATERMARK}", owner)
+        if was_timed:
+            source.line(depth, "if tg_t is not None:", owner)
+            source.line(depth + 1, f"{former} = tg_t", owner)
+            source.line(depth, f"tg_h{self.id} = tg_t", None)
+        source.call(f"e{self.id}", extract, [value, former], out, depth, owner)
+        source.line(depth, f"if {out}.__class__ is not {kind} or not {LOWEST} <= {out} <= {HIGHEST}:", owner)
+        whole = source.bind(f"e{self.id}whole", self._strategy.whole_time)
+        source.line(depth + 1, f"{out} = {whole}({out})", owner)
+        source.line(depth, f"{source.bind(f'e{self.id}seen', self._seen.append)}({out})", owner)
+        source.line(depth, f"tg_t = {out}", None)
+        source.looked_at(extract, value, value)
+        source.timed = True
+        source.emitted(self, value, depth)
+        source.timed = was_timed
+        if was_timed:  # for other readers of the record
+            source.line(depth, f"tg_t = tg_h{self.id}", None)
+
+    def looks_with(self, looks: Callable[[UserFunction], bool]) -> bool:
+        return self.in_loop and self._strategy.extract is not None and looks(self._strategy.extract)
 
     @property
     def passes_through(self) -> list[UserFunction] | None:
@@ -234,7 +270,17 @@ class TimestampsOperator(CollectingOperator):
         else:
             super().take_batch(batch)
 
+    def clear(self) -> None:
+        super().clear()
+        self._seen.clear()
+
     def settle(self) -> None:
+        if self._seen:
+            now = self.round.now_ms()
+            self._generator = self._strategy.seen(self._generator, self._seen, now)
+            self._seen.clear()
+            self._strategy.periodic(self._generator, now)
+            self._advance(now)
         if self.values:
             batch = Batch(self.values.copy(), self.timestamps.copy() or None)
             self.clear()

@@ -35,9 +35,12 @@ from tidegate.operators.windows.merging import MERGING_SET, MergingWindows
 from tidegate.operators.windows.operation import CONTENTS
 from tidegate.operators.windows.trigger import TriggerResult
 from tidegate.operators.windows.window import Window, bytes_of, kind_of
+from tidegate.state.context import slot_of
 from tidegate.state.descriptors import ListStateDescriptor
 from tidegate.state.keys import visible
 from tidegate.state.snapshot import OperatorSnapshot
+
+_CONTINUE = TriggerResult.CONTINUE
 
 
 class WindowOperator(FunctionOperator):
@@ -69,6 +72,9 @@ class WindowOperator(FunctionOperator):
         self._out = Emission(setup.emit, operation.convert)
         self._dropped = runtime.get_metrics_group().counter(LATE_RECORDS_DROPPED)
         self._contents: UserValue = None
+        self._seen: Window | None = None
+        """The window of the last record that was added; ``_namespace`` and ``_ends`` are those of this window."""
+        self._namespace, self._ends = b"", MIN_WATERMARK
 
     def processing_time(self) -> int:
         return self._keys.time
@@ -96,10 +102,12 @@ class WindowOperator(FunctionOperator):
         value = own(value)
         windows = self._assigner.assign_windows(value, time, self._assigner_context)
         key = self._keys.slot
-        place = self._take_merging if self._merges else self._take_plain
         skipped = True
-        for window in windows:
-            skipped = not place(key, window, value, timestamp, time) and skipped
+        if self._merges:
+            for window in windows:
+                skipped = not self._take_merging(key, window, value, timestamp, time) and skipped
+        else:
+            skipped = not self._add_to_all(key, windows, value, timestamp, time)
         self._keys.slot = key
         if skipped and self._by_event_time and time + self._operation.lateness <= self.watermark:
             self._late(value, timestamp)
@@ -111,13 +119,34 @@ class WindowOperator(FunctionOperator):
         else:
             self._dropped.inc()
 
-    def _take_plain(self, key: UserValue, window: Window, value: UserValue, timestamp: int | None, time: int) -> bool:
-        """Add a record to a window that is never merged. Return False if the record is too late for the window."""
-        if self._is_late(window):
-            return False
-        namespace = self._bytes(window)
-        self._add(key, window, namespace, namespace, value, timestamp, time)
-        return True
+    def _add_to_all(
+        self, key: UserValue, windows: Iterable[Window], value: UserValue, timestamp: int | None, time: int
+    ) -> bool:
+        """Add a record to windows that are never merged, as ``_add`` does. Return False if the record is too late for all."""
+        keys, contents, trigger, context = self._keys, self._contents, self._trigger, self._trigger_context
+        by_event_time = self._by_event_time
+        timers = self._backend.event_timers if by_event_time else self._backend.processing_timers
+        content = value if self._operation.evictor is None else TimestampedValue(value, timestamp)
+        added = False
+        for window in windows:
+            if window is not self._seen:
+                self._seen, self._namespace, self._ends = window, self._bytes(window), self._cleanup_time(window)
+            namespace, ends = self._namespace, self._ends
+            if by_event_time and ends <= self.watermark:
+                continue
+            added = True
+            slot = slot_of(key, namespace)
+            keys.slot = slot
+            keys.scoped = True
+            contents.add(content)
+            keys.slot = slot
+            result = trigger.on_element(value, time, window, context)
+            if result is not _CONTINUE:
+                self._act(result, key, window, namespace, namespace)
+            keys.slot = slot
+            if ends != MAX_WATERMARK:  # the end of time needs no cleanup
+                timers.register(ends)
+        return added
 
     def _take_merging(self, key: UserValue, window: Window, value: UserValue, timestamp: int | None, time: int) -> bool:
         self._keys.slot = key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeGuard
 
 from tidegate.base.errors import StorageError, TextError, TidegateError, UserCodeError
@@ -22,6 +22,15 @@ class _Cut(reprlib.Repr):
         super().__init__()
         self.maxstring = self.maxother = 200
         self.maxtuple = self.maxlist = self.maxdict = 12
+
+
+class RecordRefused(Exception):
+    """Report a record that the loop finds wrong. ``about``: a text of the record -> the error to report. The loop knows the
+    record; a record that only exists in part is made whole there."""
+
+    def __init__(self, about: Callable[[str], TidegateError]) -> None:
+        super().__init__()
+        self.about = about
 
 
 def reprlib_repr(value: object) -> str:

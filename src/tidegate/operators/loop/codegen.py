@@ -10,9 +10,10 @@ alone, at no cost without an error.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
@@ -23,7 +24,8 @@ from tidegate.graph.transformation import OutputTag, Partitioning
 from tidegate.operators.contracts.batch import INT, Batch, ColumnBatch, Keys, Rows, TimeList
 from tidegate.operators.contracts.operator import StreamOperator
 from tidegate.operators.flow.outputs import EdgeOutput
-from tidegate.operators.loop.blame import reprlib_repr, user_error
+from tidegate.operators.loop import decoding
+from tidegate.operators.loop.blame import RecordRefused, reprlib_repr, user_error
 from tidegate.operators.loop.ownership import ATOMS, is_immutable, own
 from tidegate.operators.loop.rewrites import rewrite
 from tidegate.operators.loop.rewrites.rewrite import Call, Emit, LineOwner, Rewrites, WholeBatch
@@ -52,6 +54,11 @@ class ChainParts(rewrite.Bindings, Protocol):
     @property
     def object_reuse(self) -> bool:
         """Tell whether records are never copied."""
+        ...
+
+    @property
+    def json_fields(self) -> bool:
+        """Tell whether only the fields of JSON texts that a loop uses are decoded."""
         ...
 
 
@@ -86,7 +93,8 @@ class Loop:
         self._node, self._parts, self._into, self._input = node, parts, into, input
         self._variants: dict[_Variant, tuple[Callable[..., None], LoopSource]] = {}
         self._ways: list[WholeBatch] | None = None
-        self._outputs: list[EdgeOutput] = []
+        self._outputs: list[tuple[EdgeOutput, bool]] = []
+        """With whether the loop itself gives the records their timestamps."""
         self._collecting: list[StreamOperator] = []
 
     def __call__(self, batch: Batch) -> None:
@@ -94,8 +102,8 @@ class Loop:
         if self._ways is None:
             self._ways = [*self._handed(), *self._parts.rewrites.whole_batch(self._node, self._parts, into=self._into)]
             self._find_readers()
-        for output in self._outputs:
-            output.expect(timed=batch.times is not None)
+        for output, timed in self._outputs:
+            output.expect(timed=timed or batch.times is not None)
         keys = batch.keys if self._into else None
         if keys is not None and batch.columns and self._parts.operator(self._node.operator.id).fold_batch(batch):
             pass
@@ -124,15 +132,24 @@ class Loop:
 
     def _find_readers(self) -> None:
         """Find the outputs of the loop, and the operators that collect the loop's output."""
-        waiting = [self._node]
+        waiting = [(self._node, False)]
+        last = list[StreamOperator]()
         while waiting:
-            node = waiting.pop()
+            node, timed = waiting.pop()
             operator = self._parts.operator(node.operator.id)
-            if node is not self._node and operator.collects:
+            within = node is not self._node and operator.in_loop
+            if node is not self._node and operator.collects and not within:
                 self._collecting.append(operator)
-            else:
-                self._outputs.extend(self._parts.output(edge.id) for edge in node.edges)
-                waiting.extend(child for _, child in reversed(node.children))
+                continue
+            if within:
+                last.insert(0, operator)
+            self._outputs.extend((self._parts.output(edge.id), timed or within) for edge in node.edges)
+            waiting.extend((child, timed or within) for _, child in reversed(node.children))
+        self._collecting += last
+
+    def decoded(self) -> list[tuple[str, decoding.Paths | None]]:
+        """Return what the loop decodes of JSON texts in records without timestamps, for explanations."""
+        return self._compile(_Variant(False, False))[1].decoded
 
     def run_rows(self, values: Rows, timestamps: TimeList | None, keys: Keys | None) -> None:
         """Run the loop for rows. A loop inside of a loop is entered here, for each record."""
@@ -183,6 +200,10 @@ class LoopSource:
         self._code: CodeType | None = None
         self._copies = 0
         self._nested = 0
+        self.decoded: list[tuple[str, decoding.Paths | None]] = []
+        """For each call of ``json.loads`` that the loop answers: where it is, the fields that are decoded; None: all."""
+        self._parts_of: dict[str, tuple[str, decoding.Path]] = {}
+        """The variables with values of which only some fields are there: the variable of the text, the place in it."""
         self.held: dict[str, Held] = {}
         """What is known of the records in variables (``rewrites/lending.py``)."""
 
@@ -259,6 +280,8 @@ class LoopSource:
         # Objects that the loop uses become default arguments: a local variable is cheaper to reach than a global one.
         # Only the names of inlined bodies are global, and they are found where the user's functions find them.
         opening = self._open()
+        if self._parts.rewrites.may_write(self) and decoding.still_fast():
+            self._decode()
         head = f"def loop(tg_values, tg_timestamps, tg_keys, {', '.join(f'{name}={name}' for name in self._names)}):"
         text = [head, *("    " + line for line in self._once), *opening, *self._lines]
         self._owners[:0] = [None] * (len(text) - len(self._lines))
@@ -268,6 +291,38 @@ class LoopSource:
         if self.scope is None:
             return made
         return FunctionType(made.__code__, self.scope, "loop", made.__defaults__)
+
+    def _decode(self) -> None:
+        """Decode JSON where a line calls ``json.loads``, and only what the loop uses of it."""
+        only_used, text = self._parts.json_fields, "\n".join(["if True:", *self._lines])
+        found = decoding.decoded_in(text, self._names, self.scope or {}, only_used=only_used)
+        owners = [self._owners[each.line - 1] for each in found]
+        for each in reversed(found):  # the later lines first: the numbers of the others stay
+            at, variable, fields = each.line - 1, each.variable, each.fields
+            line, owner = self._lines[at], self._owners[at]
+            indent = line[: len(line) - len(line.lstrip())]
+            decode = self.bind(f"j{at}", decoding.decoder(fields))
+            missing, refused = self.bind("missing", decoding.MISSING), self.bind("refused", decoding.REFUSED)
+            fits = f"{each.text}.__class__ is {self.bind('str', str)}"
+            if fields is not None:
+                most = decoding.limit()
+                fits += f" and {self.bind('len', len)}({each.text}) <= {most}"
+                self.holds_while(partial(_is_limit, most))
+                self._parts_of |= {name: (each.text, path) for name, path in each.parts.items()}
+            self._lines[at : at + 1] = [
+                f"{indent}try:",
+                f"{indent}    {variable} = {decode}({each.text}) if {fits} else {missing}",
+                f"{indent}except {refused}:",
+                f"{indent}    {variable} = {missing}",
+                f"{indent}if {variable} is {missing}:",  # outside of the block: an error has no other error as its context
+                f"    {line}",
+            ]
+            self._owners[at : at + 1] = [owner] * 6
+        if found:
+            self.holds_while(decoding.still_fast)
+            self.decoded = [
+                (owner.where if owner else "the chain", each.fields) for owner, each in zip(owners, found, strict=True)
+            ]
 
     def is_stale(self) -> bool:
         """Tell whether something that a rewrite relied on has changed."""
@@ -340,7 +395,7 @@ class LoopSource:
                     self._parts.operator(child.operator.id),
                     depth > _DEEPEST or self._nested >= _MOST_NESTED,
                 )
-                fused = alone and not reader.collects and not held.lent
+                fused = alone and (not reader.collects or reader.in_loop) and not held.lent
                 if safe or fresh or fused:
                     mine, handed = value, held if alone else held._replace(sole=False)
                 elif held.plain and not apart and child.operator.keyed is None and reader.looks_with(self._looks):
@@ -441,6 +496,8 @@ class LoopSource:
     def blame(self, error: BaseException) -> Exception:
         """Return the error with operator, user line and record, taken from its traceback."""
         where, record, place, added, key = self._locate(error.__traceback__)
+        if isinstance(error, RecordRefused):
+            return error.about(record or "not known")
         _, *causes = with_causes(error)
         for cause, _ in causes:  # causes may come from other lines of the loop
             line = self._locate(cause.__traceback__)[2]
@@ -471,7 +528,14 @@ class LoopSource:
         if variable == "tg_v" and self._variant.columns is not None:
             records: ColumnBatch = found["tg_values"]
             return records.row(len(records) - found["tg_i"].__length_hint__() - 1)
+        if variable in self._parts_of:  # only some fields were decoded
+            text, path = self._parts_of[variable]
+            return decoding.part_of(json.loads(found[text]), path)
         return found.get(variable)
+
+
+def _is_limit(most: int) -> bool:
+    return decoding.limit() == most
 
 
 @lru_cache(maxsize=256)

@@ -74,6 +74,8 @@ loads.__module__ = dumps.__module__ = __name__  # so that a pickle of them finds
 _FAST: dict[str, Callable[..., Any]] = {"loads": loads, "dumps": dumps}
 FUNCTIONS = frozenset((*_STANDARD.values(), *_FAST.values()))
 """The functions of both kinds."""
+LOADS = (loads, _standard_loads)
+"""What ``json.loads`` is, switched on and off."""
 
 
 def switch(on: bool) -> None:

@@ -129,12 +129,21 @@ def check_offset(assigner: str, offset: int, limit: int, what: str) -> int:
 class _Aligned(WindowAssigner[object, TimeWindow]):
     """Windows of one size that start every ``slide`` milliseconds, at the same times for all keys."""
 
+    _found: tuple[TimeWindow, ...] = ()
+    """The windows of the times from ``_from`` up to ``_to``: most records are in the windows of the record before."""
+    _from = _to = 0
+
     def __init__(self, size: int, slide: int, offset: int) -> None:
         self._size, self._slide, self._offset = size, slide, offset
 
     def _windows(self, time: int) -> Collection[TimeWindow]:
+        if self._from <= time < self._to:
+            return list(self._found)
         last = TimeWindow.get_window_start_with_offset(time, self._offset, self._slide)
-        return [TimeWindow(start, start + self._size) for start in range(last, time - self._size, -self._slide)]
+        found = [TimeWindow(start, start + self._size) for start in range(last, time - self._size, -self._slide)]
+        if self._size % self._slide == 0:  # else the last windows end within the slide
+            self._found, self._from, self._to = tuple(found), last, last + self._slide
+        return found
 
     def get_window_serializer(self) -> TypeSerializer[TimeWindow]:
         return TimeWindowSerializer()

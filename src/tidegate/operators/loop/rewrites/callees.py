@@ -4,7 +4,8 @@ In the loop a body has no frame of its own, so a callee that looks at its caller
 the wrong file and line, a debugger stops in the wrong place, ``warnings`` and ``inspect`` report something else.
 Neither the name of a function nor the name of its module tells whether the function looks. So there is a list of what
 is allowed: functions and types of Python's own that do not look, methods of its types, Tidegate's states and contexts.
-A body that calls a user's function or method is not inlined.
+A user's function, or a method of ``self``, is allowed if its own source calls only what is allowed. Such a *helper* is
+called from the loop as it is: it has a frame of its own, and nothing below it looks further up.
 
 Accepted without a check: operators, attributes, iteration and ``with`` on objects of unknown class. A class whose
 ``__add__`` or property looks at the frames of its callers is not worth refusing every ``a + b``. And a method of an
@@ -49,8 +50,8 @@ from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.types import Row
 from tidegate.graph.transformation import OutputTag
 from tidegate.operators.loop import fast_json
-from tidegate.operators.loop.rewrites.bodies import Body, comprehended
-from tidegate.operators.loop.rewrites.rewrite import Refused
+from tidegate.operators.loop.rewrites.bodies import Body, body_of, comprehended
+from tidegate.operators.loop.rewrites.rewrite import FunctionId, Refused, function_id
 
 _BUILTINS = {
     *("abs", "all", "any", "ascii", "bin", "bool", "bytearray", "bytes", "callable", "chr", "complex", "dict"),
@@ -113,21 +114,48 @@ class _Use(NamedTuple):
         return ".".join((self.root, *self.attributes))
 
 
-def check(body: Body, function: UserFunction, *, opened: bool) -> list[Callable[[], bool]]:
-    """Raise Refused if the body calls something that is not allowed. Return the checks that the body relies on: a check
-    fails when a name stands for another object. ``opened``: the function object has the attributes that its ``open``
-    sets."""
-    names = _Names(body, function, opened)
+class Called(NamedTuple):
+    """Hold what a body relies on. ``relied``: checks, each fails when a name stands for another object. ``helpers``: the bodies
+    of the user's functions that are called from it, and from these."""
+
+    relied: list[Callable[[], bool]]
+    helpers: dict[FunctionId, Body]
+
+
+_MOST_HELPERS = 16
+
+
+def check(
+    body: Body, function: UserFunction, *, opened: bool, body_of: Callable[[UserFunction], Body] = body_of
+) -> Called:
+    """Raise Refused if the body calls something that is not allowed. ``opened``: the function object has the attributes
+    that its ``open`` sets. ``body_of``: returns the body of a helper, or raises Refused."""
+    called = Called([], {})
+    _check(body, function, called, opened, body_of)
+    return called
+
+
+def _check(
+    body: Body, function: UserFunction, called: Called, opened: bool, body_of: Callable[[UserFunction], Body]
+) -> None:
+    names = _Names(body, function, called, opened, body_of)
     for use in _uses(body.statements):
         names.check(use)
-    return names.relied
 
 
 class _Names:
     """Find what the names of a body stand for."""
 
-    def __init__(self, body: Body, function: UserFunction, opened: bool) -> None:
+    def __init__(
+        self,
+        body: Body,
+        function: UserFunction,
+        called: Called,
+        opened: bool,
+        body_of: Callable[[UserFunction], Body],
+    ) -> None:
         plain: Any = getattr(function, "__func__", function)
+        self._called, self._body_of = called, body_of
         self._scope: dict[str, object] = plain.__globals__
         self._closure = dict(zip(body.free, plain.__closure__ or (), strict=True))
         self._own = {*body.variables, *(name for part in body.parts() for name in comprehended(part))}
@@ -135,7 +163,7 @@ class _Names:
         self._self: str | None = body.parameters[0] if bound else None
         self._this: Any = getattr(function, "__self__", None)
         self._opened = opened
-        self.relied: list[Callable[[], bool]] = []
+        self.relied = called.relied
 
     def check(self, use: _Use) -> None:
         hidden = next((name for name in use.attributes if name.startswith("__") and name not in _READABLE), None)
@@ -174,7 +202,9 @@ class _Names:
             self._check_unknown(use, attributes or use.attributes)
         elif not attributes:
             asked = use.asked and isinstance(value, type)
-            if use.called or (callable(value) and not asked):
+            if use.called and isinstance(value, types.FunctionType) and not _is_allowed(value):
+                self._follow(use, value)
+            elif use.called or (callable(value) and not asked):
                 _allow(use, value)
             elif isinstance(value, types.ModuleType) and value not in _MODULES:
                 raise Refused(f"uses the module {use}")
@@ -197,12 +227,37 @@ class _Names:
             self.relied.append(lambda: type(getattr(self._this, first, None)) is type(value))
         elif not callable(value):
             value = _MISSING  # open() may replace it
+        elif use.called and not rest and isinstance(_static(type(self._this), first), types.FunctionType):
+            self._follow_method(use, first)
+            return
         if value is not _MISSING:
             self._check_value(use, value, rest)
         elif not rest and use.called:
             raise Refused(f"calls {use}")
         elif rest:
             self._check_unknown(use, rest)
+
+    def _follow_method(self, use: _Use, name: str) -> None:
+        kind, this = type(self._this), self._this
+        method = _static(kind, name)
+        self._follow(use, types.MethodType(method, this))
+        self.relied.append(lambda: _static(kind, name) is method and name not in getattr(this, "__dict__", {}))
+
+    def _follow(self, use: _Use, helper: UserFunction) -> None:
+        """Check a helper as this body was checked."""
+        key = function_id(helper)
+        if key in self._called.helpers:
+            return
+        try:
+            body = self._body_of(helper)
+            if key is None or len(self._called.helpers) == _MOST_HELPERS or use.root in _BUILTINS:
+                raise Refused("is one function too many")
+            self._called.helpers[key] = body
+            _check(body, helper, self._called, self._opened, self._body_of)
+        except Refused as refused:
+            raise Refused(f"calls {use}, which {refused}") from None
+        plain = helper.__func__ if isinstance(helper, types.MethodType) else helper
+        self.relied.append(lambda: plain.__code__ is key[0])
 
     def _find(self, name: str) -> object:
         cell = self._closure.get(name)
@@ -225,6 +280,11 @@ class _Names:
             return found is value or (isinstance(value, types.BuiltinFunctionType) and bool(found == value))
 
         self.relied.append(holds)
+
+
+def _static(kind: type, name: str) -> Any:
+    """Return an attribute of a class as it is stored there."""
+    return next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), _MISSING)
 
 
 def _allow(use: _Use, value: object) -> None:

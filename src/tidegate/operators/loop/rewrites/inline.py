@@ -9,17 +9,25 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate.base.user_code import UserFunction
 from tidegate.operators.loop.rewrites import callees, meaning
 from tidegate.operators.loop.rewrites.bodies import Body, body_of, constant_index, own_attribute
 from tidegate.operators.loop.rewrites.meaning import lingering
-from tidegate.operators.loop.rewrites.rewrite import Call, Emit, LoopText, Refused, Rewrite
-from tidegate.state.keyed import ImmutableValueState
+from tidegate.operators.loop.rewrites.rewrite import (
+    Call,
+    Emit,
+    FunctionId,
+    LoopText,
+    Refused,
+    Rewrite,
+    function_id,
+)
+from tidegate.state.keyed import ImmutableValueState, KeyedValueState
 
 _LONGEST = 400
 """The number of lines after which generators are called: a chain of generators with two yields each would double with
@@ -29,21 +37,35 @@ Line = Callable[[int, str, ast.AST], None]
 """Depth, text, the user's statement it comes from."""
 
 
+class Inlined(NamedTuple):
+    """Hold a body that may be inlined. ``helpers``: the bodies of the user's functions that are called from it; the worker
+    may not have their source."""
+
+    body: Body
+    helpers: dict[FunctionId, Body]
+
+    def body_of(self, function: UserFunction) -> Body:
+        """Return the body of a helper."""
+        key = function_id(function)
+        if key is None or key not in self.helpers:
+            raise Refused("is not the function that the driver has seen")
+        return self.helpers[key]
+
+
 class Inline(Rewrite):
     """Inline functions. ``prepare`` returns the function's body."""
 
     name = "inlined"
 
-    def prepare(self, function: UserFunction) -> Body:
+    def prepare(self, function: UserFunction) -> Inlined:
         body = body_of(function)
         meaning.check(body)
-        callees.check(body, function, opened=False)
-        return body
+        return Inlined(body, callees.check(body, function, opened=False).helpers)
 
-    def call(self, text: LoopText, call: Call, prepared: Body, out: str) -> bool:
-        if prepared.generator or not _means_the_same(text, call, prepared):
+    def call(self, text: LoopText, call: Call, prepared: Inlined, out: str) -> bool:
+        body = prepared.body
+        if body.generator or not _means_the_same(text, call, prepared):
             return False
-        body = prepared
 
         def returned(value: str | None, level: int, statement: ast.AST) -> None:
             text.line(level, f"{out} = {value}", call.owner._replace(place=body.place(statement)))
@@ -53,13 +75,13 @@ class Inline(Rewrite):
         def yielded(value: str, every: bool, level: int, statement: ast.AST) -> None:
             raise AssertionError("not a generator")
 
-        _write(text, call, body, returned, yielded)
+        _write(text, call, prepared, returned, yielded)
         return True
 
-    def call_each(self, text: LoopText, call: Call, prepared: Body, emit: Emit) -> bool:
-        if not prepared.generator or len(text) >= _LONGEST or not _means_the_same(text, call, prepared):
+    def call_each(self, text: LoopText, call: Call, prepared: Inlined, emit: Emit) -> bool:
+        body, out = prepared.body, f"tg_v{call.label}"
+        if not body.generator or len(text) >= _LONGEST or not _means_the_same(text, call, prepared):
             return False
-        body, out = prepared, f"tg_v{call.label}"
 
         def returned(value: str | None, level: int, statement: ast.AST) -> None:
             text.line(level, "break" if body.early else "pass", None)
@@ -69,32 +91,43 @@ class Inline(Rewrite):
             text.line(level, f"for {out} in {value}:" if every else f"{out} = {value}", owner)
             emit(out, level + every)
 
-        _write(text, call, body, returned, yielded)
+        _write(text, call, prepared, returned, yielded)
         return True
 
 
 # -- do the names mean in this loop what they mean in the function? --------------------------------------------------------
 
 
-def _means_the_same(text: LoopText, call: Call, body: Body) -> bool:
+def _means_the_same(text: LoopText, call: Call, prepared: Inlined) -> bool:
+    body = prepared.body
     plain: Any = getattr(call.function, "__func__", call.function)
     if len(body.parameters) != len(call.arguments) + (plain is not call.function) or _has_empty_cell(plain):
         return False
     if body.optimized not in (None, sys.flags.optimize):
         return False  # the loop would be compiled with asserts, or without, unlike the function
     try:
-        relied = callees.check(body, call.function, opened=True)
+        relied = callees.check(body, call.function, opened=True, body_of=prepared.body_of).relied
     except Refused:
         return False
     scope = plain.__globals__
     if body.outer:
         if text.scope is None:
             text.scope = scope
-        elif scope is not text.scope and not all(map(_is_builtin, body.outer, repeat(scope), repeat(text.scope))):
-            return False  # two modules in one loop, which has only one place to look names up
+        elif scope is not text.scope:
+            # The loop has only one place to look names up; those of another module, or of a copy of it, are looked up in
+            # its dict. Functions are pickled one by one, so each may have a copy.
+            others = _foreign(text, body, scope)
+            if not all(map(_is_builtin, body.outer.difference(others), repeat(scope), repeat(text.scope))):
+                return False
+            text.holds_while(lambda: others.issubset(scope))
     for check in relied:
         text.holds_while(check)
     return True
+
+
+def _foreign(text: LoopText, body: Body, scope: dict[str, Any]) -> frozenset[str]:
+    """Return the globals of a body that the loop does not find by name: those of another module."""
+    return frozenset() if text.scope is None or text.scope is scope else body.outer.intersection(scope)
 
 
 def _is_builtin(name: str, *scopes: dict[str, object]) -> bool:
@@ -119,11 +152,11 @@ def _has_empty_cell(function: FunctionType) -> bool:
 def _write(
     text: LoopText,
     call: Call,
-    body: Body,
+    prepared: Inlined,
     returned: Callable[[str | None, int, ast.AST], None],
     yielded: Callable[[str, bool, int, ast.AST], None],
 ) -> None:
-    label, depth, function = call.label, call.depth, call.function
+    body, label, depth, function = prepared.body, call.label, call.depth, call.function
     plain: Any = getattr(function, "__func__", function)
     arguments = list(call.arguments)
     if plain is not function:
@@ -140,38 +173,49 @@ def _write(
         columns = text.fields(argument)
         if columns is not None:
             fields[name] = columns
-    cells = _cells(text, call, body) if call.keyed and plain is not function else {}
+    cells = _cells(text, call, prepared) if call.keyed and plain is not function else {}
+    scope = plain.__globals__
+    foreign = dict.fromkeys(_foreign(text, body, scope), "")
+    if foreign:
+        foreign = dict.fromkeys(foreign, text.bind(f"g{label}", scope))
 
     def line(level: int, code: str, statement: ast.AST) -> None:
         text.line(level, code, call.owner._replace(place=body.place(statement)))
 
-    write = Inliner(body, names, cells, fields, line, returned, yielded)
+    write = Inliner(body, names, cells, fields, foreign, line, returned, yielded)
     if body.early:
         text.line(depth, "while True:", None)  # a return is a break out of it
     write.block(body.statements, depth + body.early)
     if (body.early or not body.generator) and not isinstance(body.statements[-1], ast.Return):
         returned(None, depth + body.early, body.statements[-1])
     text.use(write.used_fields)
-    gone = lingering(body, cells, fields)
+    gone = lingering(body, _of_atoms(call, cells), fields)
     if gone:
         text.line(depth, " = ".join(names[name] for name in gone) + " = None", None)
 
 
-def _cells(text: LoopText, call: Call, body: Body) -> dict[str, tuple[str, ...]]:
+def _cells(text: LoopText, call: Call, prepared: Inlined) -> dict[str, tuple[str, ...]]:
     """Return the value states among the attributes of the function object whose values per key are available as dicts,
     and the dicts that an update has to fill. Keys that come as a column, and are all written, are noted as a column."""
-    this, certain, label = call.function.__self__, certain_updates(body), call.label  # type: ignore[attr-defined]
+    this, label = call.function.__self__, call.label  # type: ignore[attr-defined]
+    certain = certain_updates(prepared.body)
     found: dict[str, tuple[str, ...]] = {}
-    for name in sorted(state_attributes(body)):
+    for name in sorted(state_attributes(prepared.body, prepared.helpers.values())):
         state: Any = vars(this).get(name) if hasattr(this, "__dict__") else None
-        if isinstance(state, ImmutableValueState) and getattr(this, name) is state:
+        if isinstance(state, ImmutableValueState | KeyedValueState) and getattr(this, name) is state:
             found[name] = (text.bind(f"d{label}_{name}", state.cells),)
-            if text.key_column is not None and name in certain:
+            if isinstance(state, ImmutableValueState) and text.key_column is not None and name in certain:
                 text.once(f"{text.bind(f'n{label}_{name}', state.note)}({text.key_column})")
             else:
                 found[name] += (text.bind(f"h{label}_{name}", state.wrote),)
             text.holds_while(_Held(this, name, state))
     return found
+
+
+def _of_atoms(call: Call, cells: Iterable[str]) -> list[str]:
+    """Return the states that hold numbers, texts or bytes; nobody can observe when such a value is released."""
+    this = getattr(call.function, "__self__", None)
+    return [name for name in cells if isinstance(getattr(this, name), ImmutableValueState)]
 
 
 class _Held:
@@ -188,7 +232,8 @@ class Inliner:
     """Write the statements of a body. ``names``: the body's names -> names in the loop. ``cells``: attribute of
     ``self`` -> the dicts of a value state that hold its value per key (state/keyed.py): the first is read, all are
     written. ``fields``: a parameter that is a tuple -> the variables of its fields in the loop. Afterwards
-    ``used_fields`` has the fields that were used.
+    ``used_fields`` has the fields that were used. ``foreign``: a global of another module -> the variable with the dict of
+    this module.
 
     ``returned(text, depth, statement)`` and ``yielded`` write what happens with a value; a text None stands for a bare
     return.
@@ -200,11 +245,12 @@ class Inliner:
         names: Mapping[str, str],
         cells: Mapping[str, tuple[str, ...]],
         fields: Mapping[str, list[str]],
+        foreign: Mapping[str, str],
         line: Line,
         returned: Callable[[str | None, int, ast.AST], None],
         yielded: Callable[[str, bool, int, ast.AST], None],
     ) -> None:
-        self._rename = _Rename(names, cells, body.parameters[0] if body.parameters else "", fields)
+        self._rename = _Rename(names, cells, body.parameters[0] if body.parameters else "", fields, foreign)
         self._line, self._returned, self._yielded = line, returned, yielded
 
     def block(self, statements: list[ast.stmt], depth: int) -> None:
@@ -260,9 +306,14 @@ class _Rename(ast.NodeVisitor):
     The result is a new tree."""
 
     def __init__(
-        self, names: Mapping[str, str], cells: Mapping[str, tuple[str, ...]], this: str, fields: Mapping[str, list[str]]
+        self,
+        names: Mapping[str, str],
+        cells: Mapping[str, tuple[str, ...]],
+        this: str,
+        fields: Mapping[str, list[str]],
+        foreign: Mapping[str, str],
     ) -> None:
-        self.names, self._cells, self._this, self._fields = names, cells, this, fields
+        self.names, self._cells, self._this, self._fields, self._foreign = names, cells, this, fields, foreign
         self.used_fields: set[str] = set()
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
@@ -274,6 +325,8 @@ class _Rename(ast.NodeVisitor):
         return self.visit(value) if isinstance(value, ast.AST) else value
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id in self._foreign:
+            return ast.Subscript(ast.Name(self._foreign[node.id], ast.Load()), ast.Constant(node.id), node.ctx)
         return ast.Name(self.names.get(node.id, node.id), node.ctx)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
@@ -314,10 +367,11 @@ def _is_read(node: ast.Subscript) -> bool:
     return isinstance(node.ctx, ast.Load)
 
 
-def state_attributes(body: Body) -> set[str]:
+def state_attributes(body: Body, helpers: Iterable[Body] = ()) -> set[str]:
     """Return the attributes of ``self`` whose ``value()`` or ``update(x)`` the body calls. Empty if anything in the
-    body could set an attribute of ``self``: the name might stand for another object at the next record."""
-    if not body.parameters or body.parameters[0] in body.assigned:
+    body, or in the helpers that it calls, could set an attribute of ``self``: the name might stand for another object at
+    the next record."""
+    if not body.parameters or body.parameters[0] in body.assigned or any(map(_sets_attributes, helpers)):
         return set()
     this, found = body.parameters[0], set()
     every: list[Any] = [part for statement in body.statements for part in ast.walk(statement)]
@@ -326,13 +380,18 @@ def state_attributes(body: Body) -> set[str]:
     if bare or any(not isinstance(part.ctx, ast.Load) for part in attributes):
         return set()
     for part in every:
-        if isinstance(part, ast.Call):
-            if own_attribute(part.func, this) is not None:
-                return set()  # a user's method
-            if isinstance(part.func, ast.Attribute) and part.func.attr in ("value", "update"):
-                attribute = own_attribute(part.func.value, this)
-                found |= {attribute} if attribute else set()
+        if (
+            isinstance(part, ast.Call)
+            and isinstance(part.func, ast.Attribute)
+            and part.func.attr in ("value", "update")
+        ):
+            attribute = own_attribute(part.func.value, this)
+            found |= {attribute} if attribute else set()
     return found
+
+
+def _sets_attributes(helper: Body) -> bool:
+    return any(isinstance(part, ast.Attribute) and not isinstance(part.ctx, ast.Load) for part in helper.parts())
 
 
 def certain_updates(body: Body) -> set[str]:

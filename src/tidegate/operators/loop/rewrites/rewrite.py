@@ -196,17 +196,18 @@ class Rewrites:
         self._prepared = prepared
 
     def call(self, text: LoopText, call: Call, out: str) -> bool:
-        return self._may_write(text) and any(
+        return self.may_write(text) and any(
             found is not None and rewrite.call(text, call, found, out) for rewrite, found in self._known(call.function)
         )
 
     def call_each(self, text: LoopText, call: Call, emit: Emit) -> bool:
-        return self._may_write(text) and any(
+        return self.may_write(text) and any(
             found is not None and rewrite.call_each(text, call, found, emit)
             for rewrite, found in self._known(call.function)
         )
 
-    def _may_write(self, text: LoopText) -> bool:
+    def may_write(self, text: LoopText) -> bool:
+        """Tell whether rewrites may write into a loop. The text is discarded when this changes."""
         if not self._prepared or is_watched():
             return False
         text.holds_while(_is_unwatched)

@@ -1,0 +1,238 @@
+"""Decode JSON inside of a generated loop, and only the fields that the loop uses.
+
+A statement ``x = json.loads(text)`` of a loop becomes a call of msgspec, without a call of a Python function. The loop's text
+also tells what is read of ``x``: ``x["bid"]["price"]``, ``x.get("id")``, variables set from such parts. If nothing else can see
+``x``, msgspec makes dicts that have only these fields, and passes over the others. It checks the syntax of what it passes over.
+
+Whatever msgspec refuses goes to the function that the user has called, so errors are the standard library's. A number of
+very many digits is the one thing that only the standard library refuses, so longer texts are not decoded in part.
+``tests/unit/operators/test_decoding.py`` compares both.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple, Optional, TypedDict
+
+import msgspec
+
+from tidegate.base.user_code import UserValue
+from tidegate.operators.loop import fast_json
+
+REFUSED = (msgspec.MsgspecError, UnicodeError, RecursionError)
+MISSING = object()
+_MOST_FIELDS = 64
+
+Path = tuple[str, ...]
+Paths = tuple[Path, ...]
+
+
+class Decoded(NamedTuple):
+    """Describe a statement ``variable = json.loads(text)``. ``line``: its index in the loop's text. ``fields``: what is used, in
+    order; None: the whole value. ``parts``: variables that hold parts of the value, with their paths."""
+
+    line: int
+    variable: str
+    text: str
+    fields: Paths | None
+    parts: dict[str, Path]
+
+
+def decoded_in(text: str, names: dict[str, Any], scope: dict[str, Any], *, only_used: bool) -> list[Decoded]:
+    """Return the statements of a loop that the fast ``json.loads`` answers. ``names``: what the loop binds; ``scope``: where it
+    finds other names."""
+    tree = ast.parse(text)
+    found = [parsed for node in ast.walk(tree) if (parsed := _parsed(node, names, scope)) is not None]
+    if not found:
+        return []
+    uses = _Uses(tree) if only_used else None
+    results = []
+    for node, variable, argument in found:
+        parts, fields = ({}, None) if uses is None else uses.of(variable, node)
+        results.append(Decoded(node.lineno - 1, variable, argument, fields, parts if fields is not None else {}))
+    return results
+
+
+def limit() -> int:
+    """Return the length up to which no text has an integer of too many digits."""
+    return sys.get_int_max_str_digits() or sys.maxsize
+
+
+def still_fast() -> bool:
+    """Tell whether ``json.loads`` is the fast function, and nobody has changed what it stands for."""
+    return json.loads is fast_json.loads and fast_json.parses_plainly()
+
+
+@lru_cache(maxsize=256)
+def decoder(fields: Paths | None) -> Callable[[str], UserValue]:
+    """Return the function that decodes these fields of an object, and of the objects in it. None: everything."""
+    return msgspec.json.Decoder(Any if fields is None else _kind(fields)).decode
+
+
+def _kind(fields: Paths) -> Any:
+    heads = dict.fromkeys(path[0] for path in fields)
+    kinds = {}
+    for head in heads:
+        below = tuple(path[1:] for path in fields if path[0] == head)
+        kinds[head] = Any if () in below else _kind(below)
+    return Optional.__getitem__(TypedDict("Part", kinds, total=False))  # type: ignore[operator]
+
+
+def part_of(value: UserValue, path: Path) -> UserValue:
+    """Return a part of a whole value, for messages."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+# -- which statements ------------------------------------------------------------------------------------------------------
+
+
+def _parsed(node: ast.AST, names: dict[str, Any], scope: dict[str, Any]) -> tuple[ast.Assign, str, str] | None:
+    """Return the statement, its variable and the variable with the text, if the node is such a statement."""
+    match node:
+        case ast.Assign(
+            targets=[ast.Name(id=variable)], value=ast.Call(func=function, args=[ast.Name(id=argument)], keywords=[])
+        ) if any(_meant(function, names, scope) is loads for loads in fast_json.LOADS):
+            return node, variable, argument
+    return None
+
+
+def _meant(node: ast.expr, names: dict[str, Any], scope: dict[str, Any]) -> object:
+    match node:
+        case ast.Name(id=name):
+            return names[name] if name in names else scope.get(name)
+        case ast.Attribute(value=value, attr="loads") if _meant(value, names, scope) is json:
+            return json.loads
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=key)) if type(names.get(name)) is dict:
+            return names[name].get(key)
+    return None
+
+
+# -- what is used ----------------------------------------------------------------------------------------------------------
+
+
+class _Uses:
+    """Find what a text reads of a variable. Whatever is not a read of a field by its name uses the whole value."""
+
+    def __init__(self, tree: ast.AST) -> None:
+        self._parent: dict[ast.AST, ast.AST] = {}
+        self._names: dict[str, list[ast.Name]] = {}
+        for node in ast.walk(tree):
+            for child in ast.iter_child_nodes(node):
+                self._parent[child] = node
+            if isinstance(node, ast.Name):
+                self._names.setdefault(node.id, []).append(node)
+
+    def of(self, variable: str, made: ast.AST) -> tuple[dict[str, Path], Paths | None]:
+        """Return the variables with parts of the value that the statement ``made`` puts into a variable, and the fields that are
+        used; None: the value as a whole may be used."""
+        opaque: set[str] = set()
+        while True:
+            parts, fields = self._read_of(variable, made, opaque)
+            if fields is None:
+                return {}, None
+            mixed = {name for name, path in parts.items() if not self._holds_only(name, path, parts, made)}
+            if not mixed:
+                return parts, fields
+            if variable in mixed:
+                return {}, None
+            opaque |= mixed
+
+    def _read_of(self, variable: str, made: ast.AST, opaque: set[str]) -> tuple[dict[str, Path], Paths | None]:
+        """Do as ``of`` does. ``opaque``: variables that also hold other values: what they get is used as a whole."""
+        parts: dict[str, Path] = {}
+        fields: dict[Path, None] = {}
+        waiting: list[tuple[str, Path]] = [(variable, ())]
+        while waiting:
+            name, path = waiting.pop()
+            if name in parts:
+                if parts[name] != path:
+                    return {}, None
+                continue
+            parts[name] = path
+            for used in self._names[name]:
+                for field, alias in self._use(used, path, made):
+                    if not field or len(fields) > _MOST_FIELDS:
+                        return {}, None  # something sees the whole value
+                    if alias is None or alias in opaque:
+                        fields[field] = None
+                    else:
+                        waiting.append((alias, field))
+        for path in parts.values():  # a part of which nothing is used must be there too
+            if path and not any(field[: len(path)] == path for field in fields):
+                fields[path] = None
+        # a part that is used as a whole includes its own parts
+        return parts, tuple(f for f in fields if not any(f[:n] in fields for n in range(1, len(f)))) or None
+
+    def _use(self, node: ast.Name, path: Path, made: ast.AST) -> Iterator[tuple[Path, str | None]]:
+        """Yield the field that is read where a variable stands, with the variable that it is put into."""
+        if isinstance(node.ctx, ast.Store):
+            return
+        part: ast.AST = node
+        while (read := self._read(part)) is not None:
+            key, part, sure = read
+            path = (*path, key)
+            if not sure:
+                break
+        parent = self._parent[part]
+        match parent:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if value is part and part is not node:
+                yield path, name
+            case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]) if (
+                left is part and part is node
+            ):
+                return  # a value is None or not, whichever of its fields are decoded
+            case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()], comparators=[whole]) if (
+                whole is part
+            ):
+                yield (*path, key), None
+            case _:
+                yield path, None
+
+    def _read(self, node: ast.AST) -> tuple[str, ast.AST, bool] | None:
+        """Return the key that is read of the expression, the expression that reads it, and whether the result can only be the
+        field, or None."""
+        parent = self._parent[node]
+        match parent:
+            case ast.Subscript(value=value, slice=ast.Constant(value=str(key)), ctx=ast.Load()) if value is node:
+                return key, parent, True
+            case ast.Attribute(value=value, attr="get", ctx=ast.Load()) if value is node:
+                call = self._parent[parent]
+                match call:
+                    case ast.Call(func=function, args=[ast.Constant(value=str(key)), *others], keywords=[]) if (
+                        function is parent and len(others) <= 1 and not any(isinstance(o, ast.Starred) for o in others)
+                    ):
+                        return key, call, not others
+        return None
+
+    def _holds_only(self, name: str, path: Path, parts: dict[str, Path], made: ast.AST) -> bool:
+        """Tell whether nothing but the part is put into a variable, or None when it is released."""
+        for node in self._names[name]:
+            if isinstance(node.ctx, ast.Load):
+                continue
+            statement = self._parent[node]
+            if not isinstance(statement, ast.Assign) or node not in statement.targets:
+                return False
+            if statement is made or (isinstance(statement.value, ast.Constant) and statement.value.value is None):
+                continue
+            if len(statement.targets) != 1 or self._path_of(statement.value, parts) != path:
+                return False
+        return True
+
+    def _path_of(self, node: ast.expr, parts: dict[str, Path]) -> Path | None:
+        match node:
+            case ast.Subscript(value=value, slice=ast.Constant(value=str(key))):
+                pass
+            case ast.Call(
+                func=ast.Attribute(value=value, attr="get"), args=[ast.Constant(value=str(key))], keywords=[]
+            ):
+                pass
+            case _:
+                return None
+        before = parts.get(value.id) if isinstance(value, ast.Name) else self._path_of(value, parts)
+        return None if before is None else (*before, key)
