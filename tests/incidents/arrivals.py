@@ -98,9 +98,3 @@ class _AwayCommitter(Committer):
 
     def abort(self, committables: list[Any]) -> None:
         """Nothing is prepared outside."""
-
-
-def slow_storage(name: str, where: dict[str, Any]) -> None:
-    """Hook for ``TIDEGATE_FAULT_HOOK``: storage takes three seconds to publish a checkpoint."""
-    if name == "storage.publish" and "_metadata" in str(where):
-        time.sleep(3)

@@ -20,7 +20,7 @@ from tidegate.datastream.state import ValueStateDescriptor
 Program = Callable[[StreamExecutionEnvironment, str], Any]
 PROGRAMS: dict[str, Program] = {}
 KEYS: dict[str, dict[str, Any]] = {}
-HOOKS = {"slow-storage": "tests.incidents.arrivals:slow_storage"}
+HOOKS = {"slow-storage": "tests.incidents.storage:slow"}
 """Faults of the surroundings, for ``TIDEGATE_FAULT_HOOK``."""
 
 
@@ -71,12 +71,12 @@ class Charge(KeyedProcessFunction):
 
 @incident("hot-key", parallelism__default=4)
 def hot_key(env: StreamExecutionEnvironment, directory: str) -> None:
-    """Nine of ten orders are of one customer."""
-    orders = arriving(env, 500, 500)
+    """Nine of ten orders are of one customer, and keep one subtask busy for two thirds of the time."""
+    orders = arriving(env, 500, 500, most=500)
     by_customer = orders.key_by(
         lambda record: f"customer {record[1]}" if record[1] % 10 == 0 else "customer 4711", key_type=Types.STRING()
     )
-    charged = by_customer.process(Charge(0.002)).name("charge").uid("charge")
+    charged = by_customer.process(Charge(0.0007)).name("charge").uid("charge")
     charged.sink_to(LedgerSink(f"{directory}/out")).name("ledger").uid("ledger")
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -292,7 +293,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
             operators=view.operators,
             attempts=view.attempts,
             rounds=view.rounds[-_ROUNDS:],
-            checkpoints=view.checkpoints,
+            checkpoints=_with_latest_figures(view.checkpoints),
             exceptions=view.exceptions,
             subtasks=view.subtasks,
             configuration=view.configuration,
@@ -300,6 +301,16 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
             commit_retry=view.commit_retry,
             metrics=tuple(view.metrics.values()),
         )
+
+
+_FIGURES = 3
+
+
+def _with_latest_figures(checkpoints: tuple[CheckpointView, ...]) -> tuple[CheckpointView, ...]:
+    """Leave the figures of subtasks to the latest checkpoints: those of all would be megabytes, every second.
+    ``ShownJob.checkpoint`` has them."""
+    older = [replace(each, subtasks=()) if each.subtasks else each for each in checkpoints[:-_FIGURES]]
+    return (*older, *checkpoints[-_FIGURES:])
 
 
 class Checkpoints(CheckpointList, frozen=True, kw_only=True):

@@ -118,7 +118,14 @@ class RegistryJob:
         self._read_for, self._read = life, time.monotonic()
 
     def checkpoint(self, checkpoint_id: int) -> CheckpointView | None:
-        shown = self.details()[0].checkpoints
+        if self.life is DriverLife.LIVE:
+            with contextlib.suppress(OSError, TidegateError):
+                place = f"/tidegate/page/jobs/{quote(self.job_id, safe='')}/checkpoints/{checkpoint_id}"
+                return self._decoded("GET", place, CheckpointPage).view
+        with self._lock:
+            self._read_again(self.life)
+            stored = () if self._stored is None else self._stored.view.checkpoints
+        shown = (*stored, *self.details()[0].checkpoints)
         return next((each for each in shown if each.checkpoint_id == checkpoint_id), None)
 
     def story(self, kind: str, number: int) -> list[Note]:

@@ -144,14 +144,16 @@ class SubtaskTally:
         """Add an accepted round. ``lags``: by operator id of the sources."""
         slowest = slowest_tasks(acks, self._level)
         rest = [sum(sum(parts) for parts in slowest[level:]) for level in range(len(slowest))]
-        work = {(ack.chain, ack.subtask): ack.work.seconds for ack in acks}
-        records = {(ack.chain, ack.subtask): ack.records_in for ack in acks}
-        heavy = {(ack.chain, ack.subtask): ack.heavy for ack in acks if ack.heavy is not None}
+        work, records, heavy = {}, {}, {}
         with self._lock:
             for ack in acks:
-                self._totals[ack.chain, ack.subtask].add(ack)
-            for ack in acks:
-                self._shares |= ack.shares
+                place = ack.chain, ack.subtask
+                work[place], records[place] = ack.work.seconds, ack.records_in
+                if ack.heavy is not None:
+                    heavy[place] = ack.heavy
+                if ack.shares:
+                    self._shares |= ack.shares
+                self._totals[place].add(ack)
             if len(self._shares) > self._most_shares:
                 self._forget_shares()
             self._latest.append(_Round(started_ms, started_ms + seconds * 1000, rest, work, records, heavy))
@@ -259,9 +261,16 @@ def slowest_tasks(acks: Iterable[Ack], level_of: Mapping[int, int]) -> list[Part
     tasks: dict[tuple[int, ...], list[float]] = {}
     for ack in acks:
         level, task = level_of[ack.chain], ack.run.task
-        parts = tasks.setdefault((level, task) if task >= 0 else (level, ack.chain, ack.subtask), [0.0] * 4)
-        for part in range(4):
-            parts[part] += ack.work[part]
+        place = (level, task) if task >= 0 else (level, ack.chain, ack.subtask)
+        read, user, pack, snapshot, *_ = ack.work
+        parts = tasks.get(place)
+        if parts is None:
+            tasks[place] = [read, user, pack, snapshot]
+        else:
+            parts[0] += read
+            parts[1] += user
+            parts[2] += pack
+            parts[3] += snapshot
     slowest: list[Parts] = [(0.0, 0.0, 0.0, 0.0)] * (1 + max(level_of.values(), default=-1))
     for (level, *_), (read, user, pack, snapshot) in tasks.items():
         if read + user + pack + snapshot > sum(slowest[level]):

@@ -51,7 +51,7 @@ class RoundStatistics:
         return self.records_in / self.seconds if self.seconds > 0 else 0.0
 
 
-Listener = Callable[[RoundStatistics], None]
+Listener = Callable[[RoundStatistics], object]
 
 
 def statistics_of(

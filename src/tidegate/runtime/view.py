@@ -32,7 +32,7 @@ from tidegate.runtime.figures import SubtaskView as SubtaskView
 from tidegate.runtime.guarantee import JobGuarantee, guarantee_of
 from tidegate.runtime.statistics import JobMetrics, Key, MetricView, RoundStatistics
 
-_ROUNDS, _CHECKPOINTS, _ATTEMPTS, _EXCEPTIONS, _NOTES = 100, 50, 50, 50, 1000
+_ROUNDS, _CHECKPOINTS, _ATTEMPTS, _EXCEPTIONS, _NOTES = 100, 200, 50, 50, 1000
 """How many of the latest items are shown."""
 _SUBTASKS = 50_000
 """Figures of subtasks in all checkpoints together."""

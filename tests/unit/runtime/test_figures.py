@@ -16,6 +16,8 @@ from tidegate.base import faults
 from tidegate.common import Types, WatermarkStrategy
 from tidegate.connectors.files.file_format import StreamFormat
 from tidegate.connectors.files.source import FileSource
+from tidegate.connectors.frames.sources import _FrameEnumerator
+from tidegate.connectors.values.data_generator import DataGeneratorSource
 from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
@@ -355,3 +357,23 @@ def test_operator_says_how_its_functions_run(tmp_path: Path, monkeypatch: pytest
     (inlined,), (called,) = operator(view, "inlined").functions, operator(view, "called").functions
     assert re.search(r"^function .*<lambda> is (inlined|on columns)", inlined)
     assert called.startswith("function print is called")
+
+
+# -- lag of sources ------------------------------------------------------------------------------------------------------
+
+
+def test_lag_of_a_stored_frame_is_that_of_its_partitions() -> None:
+    enumerator = _FrameEnumerator({"files": [["a", 5], ["b", 7], ["c", 1]], "next": 1}, 2)
+    assert (dict(enumerator.lag.by_subtask), enumerator.lag.unit) == ({1: 7, 0: 1}, "records")
+    assert sum(interval.units for interval in enumerator.plan(100, 0).intervals) == 8
+    assert dict(enumerator.lag.by_subtask) == {}
+
+
+def test_lag_of_a_generator_with_a_rate_is_what_is_due() -> None:
+    enumerator = DataGeneratorSource(str, records_per_second=10).create_enumerator(2, None)
+    assert enumerator.lag is None, "nothing is planned yet"
+    enumerator.plan(100, 0)
+    enumerator.plan(4, 2_000)
+    assert enumerator.lag is not None
+    assert sum(enumerator.lag.by_subtask.values()) == enumerator.behind == 16
+    assert DataGeneratorSource(str).create_enumerator(2, None).lag is None

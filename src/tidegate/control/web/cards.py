@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import msgspec
 
 from tidegate.base.hashing import flink_job_id
 from tidegate.checkpoint.metadata import CHECKPOINT
+from tidegate.control.jobs import JobDetails
 from tidegate.control.registry import DriverLife
 from tidegate.control.shown import JobCard, JobPage, Severity, ShownJob
 from tidegate.control.web.findings import findings
@@ -43,7 +45,16 @@ def job_page(job: ShownJob) -> JobPage:
         attention=found[0] if found else None,
         as_of_ms=as_of_ms,
     )
-    return JobPage(card=card, details=details, findings=found, answers=answers)
+    return JobPage(card=card, details=_slim(details), findings=found, answers=answers)
+
+
+def _slim(details: JobDetails) -> JobDetails:
+    """Leave out what only an opened checkpoint shows: a job with many subtasks would send megabytes to every page, every second."""
+    slim = tuple(
+        replace(c, subtasks=(), entry=None if c.entry is None else msgspec.structs.replace(c.entry, operators={}))
+        for c in details.checkpoints
+    )
+    return msgspec.structs.replace(details, checkpoints=slim)
 
 
 def in_order(cards: list[JobCard]) -> list[JobCard]:

@@ -71,7 +71,8 @@ CHECKPOINT_TIMES_INTERVAL, SLOW_CHECKPOINT_MS, SLOW_CHECKPOINTS = 2.0, 2_000.0, 
 NO_CHECKPOINT_TIMES, NO_CHECKPOINT_MS = 5, 60_000
 """A checkpoint may be late. After five intervals and a minute, a failure would repeat much."""
 FAILED_CHECKPOINTS = 3
-SILENT_MS = 5_000
+SILENT_MS = 15_000
+"""On a host that is very busy, an answer may take some seconds."""
 WHY_TIMES, WHY_MS = 2.0, 1_000.0
 """A checkpoint is slow if it took a second, and twice as long as the others."""
 
@@ -97,7 +98,7 @@ def findings(
         return (_died(details), *_restart_loop(details, now_ms, ended=True))
     if details.ended_ms is not None or details.state in _ENDED:
         return tuple(_failed(details, now_ms))
-    if not answers and life is DriverLife.LIVE:
+    if not answers and life is DriverLife.LIVE and (as_of_ms is None or now_ms - as_of_ms >= SILENT_MS):
         return (_silent(details, now_ms, as_of_ms),)
     if life is DriverLife.UNKNOWN:
         return ()

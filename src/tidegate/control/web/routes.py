@@ -53,6 +53,8 @@ T = TypeVar("T")
 LONGEST_WAIT_S = 25.0
 _LARGEST_BODY = 64 << 10
 _MOST_WAITING = 64
+CARD_S = 5.0
+"""A list that takes longer helps nobody. Drivers answer within milliseconds, storage within a second."""
 STATIC = Path(__file__).parent / "static"
 _PAGE = "/tidegate/page"
 _JOB = f"{_PAGE}/jobs/{{job_id}}"
@@ -106,6 +108,8 @@ class _PageRoutes:
     ) -> None:
         self._jobs, self._server, self._programs, self._restarts = jobs, server, programs, restarts
         self._feeds = Feeds()
+        self._looking: dict[str, asyncio.Task[JobCard | None]] = {}
+        self._last: dict[str, JobCard] = {}
         self._files = _files_of(static)
         self._waiting: anyio.CapacityLimiter | None = None
 
@@ -179,9 +183,21 @@ class _PageRoutes:
         return _json(await self._all_cards())
 
     async def _all_cards(self) -> list[JobCard]:
-        every = await run_in_threadpool(self._jobs.all)
-        made = await asyncio.gather(*(run_in_threadpool(_card, job) for job in every))
-        return in_order([card for card in made if card is not None])
+        """Look at all jobs at once. A job whose storage hangs is shown as it was, and keeps no other job from being shown."""
+        every = {job.run: job for job in await run_in_threadpool(self._jobs.all)}
+        for run, job in every.items():
+            if run not in self._looking:
+                self._looking[run] = asyncio.create_task(run_in_threadpool(_card, job))
+        looking = {run: self._looking[run] for run in every}  # several people look at the same time
+        if looking:
+            await asyncio.wait(looking.values(), timeout=CARD_S)
+        self._last = {run: card for run, card in self._last.items() if run in every}
+        for run, task in looking.items():
+            if task.done():
+                self._looking.pop(run, None)
+                if (card := task.result()) is not None:
+                    self._last[run] = card
+        return in_order(list(self._last.values()))
 
     async def cards_live(self, request: Request) -> Response:
         async def make() -> Shown:

@@ -52,6 +52,7 @@ def start(place: Path, life: str, **keys: Any) -> StartedJob:
         "execution.checkpointing.num-retained": 2,
         "execution.checkpointing.savepoint-dir": f"{place}/savepoints",
         "tidegate.round.max-records": 10,
+        "tidegate.control.enabled": "false",  # else the server of this process would be in the home of one test
         "spark.hadoop.fs.s3a.secret.key": SECRET,
         **({"restart-strategy.type": "fixed-delay"} if life == "restarted" else {}),
         **({"restart-strategy.fixed-delay.delay": "1 ms"} if life == "restarted" else {}),

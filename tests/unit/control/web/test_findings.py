@@ -409,8 +409,9 @@ def test_ended_died_and_silent_jobs_say_only_that() -> None:
     assert only(over, life=DriverLife.ENDED).kind == "failed"
     assert "ValueError: bad price" in only(over, life=DriverLife.ENDED).sentence
     assert only(job(**busy), life=DriverLife.DIED, answers=False).kind == "driver-died"
-    silent = only(job(**busy), answers=False, as_of_ms=NOW - 12_000)
-    assert silent.kind == "driver-silent" and "for 12 s" in silent.sentence
+    silent = only(job(**busy), answers=False, as_of_ms=NOW - 20_000)
+    assert silent.kind == "driver-silent" and "for 20 s" in silent.sentence
+    assert kinds(job(**busy), answers=False, as_of_ms=NOW - 14_000) == ["hot-key"], "it may answer in a moment"
 
 
 def test_most_urgent_finding_comes_first() -> None:
