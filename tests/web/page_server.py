@@ -277,7 +277,7 @@ class PageServer:
         wave = _now() // 100 % 100
         return _json(
             [
-                {"name": "orders.parsed", "operator": 1, "kind": "counter", "value": 10_000_000 + wave},
+                {"name": "orders.parsed", "operator": 1, "kind": "counter", "value": _now() // 20 % 100_000_000},
                 {"name": "orders.rejected", "operator": 1, "kind": "counter", "value": 312},
                 {"name": "cache.size", "operator": 3, "kind": "gauge", "value": 900 + wave},
                 {"name": self.odd, "operator": 5, "kind": "distribution", "value": 4.5},

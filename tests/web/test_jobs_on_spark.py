@@ -53,7 +53,8 @@ def person(browser: Browser, pages: PageServer) -> Iterator[Visitor]:
 
 
 @pytest.fixture
-def started(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Incident]:
+def started(pages: PageServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Incident]:
+    """A driver of its own, registered where the server looks."""
     incident = Incident(request.param, tmp_path)
     try:
         yield incident

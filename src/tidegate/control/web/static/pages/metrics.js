@@ -48,7 +48,7 @@ const COLUMNS = [
   { head: "Value", cell: (m) => short(m.value), by: (m) => m.value, num: true },
 ];
 
-const perSecond = (values) => values.map((v, i) => (i && v !== null && values[i - 1] !== null ? (v - values[i - 1]) / Math.max(kept.at[i] - kept.at[i - 1], 1e-9) : null));
+const perSecond = (values) => values.map((v, i) => (i && v !== null && values[i - 1] !== null && v >= values[i - 1] ? (v - values[i - 1]) / Math.max(kept.at[i] - kept.at[i - 1], 1e-9) : null));
 
 function keep(found) {
   kept.at = [...kept.at, Date.now() / 1000].slice(-MOST);
