@@ -24,7 +24,8 @@ from tidegate.cli.outcome import ExitCode, Json, Verbose, command, print_json, s
 from tidegate.cli.screen import Terminal
 from tidegate.common.job_status import JobStatus
 from tidegate.control import registry
-from tidegate.control.client import DriverClient, find
+from tidegate.control.client import DriverClient, driver_of, find
+from tidegate.control.letters import PostedDriver
 from tidegate.control.launch import is_supervised, jobs_of, log_of
 from tidegate.control.messages import CancelRequest, Operation, SavepointRequest, StopRequest
 from tidegate.control.registry import LOGS, DriverLife, JobRecord, home
@@ -141,7 +142,7 @@ def _absolute(directory: str | None) -> str | None:
 
 def carry_out(job: str, what: str, path: str, body: msgspec.Struct | None = None) -> Operation:
     """Begin a command and wait until it has ended. A terminal shows the progress."""
-    driver = DriverClient(find(job))
+    driver = driver_of(find(job))
     begun = driver.begin(path, body)
     terminal = Terminal.of(os.environ)
     name = f"{what} of job '{driver.record.name}' ({driver.record.job_id})"
@@ -159,7 +160,7 @@ def carry_out(job: str, what: str, path: str, body: msgspec.Struct | None = None
             terminal.close()
 
 
-def _copying(driver: DriverClient, seconds: float) -> str:
+def _copying(driver: DriverClient | PostedDriver, seconds: float) -> str:
     """Return the progress of a copy, for a command that takes long."""
     if seconds < _LONG_S:
         return ""

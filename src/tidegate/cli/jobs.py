@@ -14,7 +14,7 @@ from tidegate.base.errors import JobOverError, UnreachableError
 from tidegate.base.plain_text import count, duration, plain_line
 from tidegate.cli.outcome import Json, Verbose, command, print_json, say, table
 from tidegate.control import registry
-from tidegate.control.client import DriverClient, find
+from tidegate.control.client import driver_of, find
 from tidegate.control.launch import log_of
 from tidegate.control.messages import Operation, OperationStatus
 from tidegate.control.registry import DriverLife, JobRecord
@@ -104,7 +104,7 @@ def shown_state(record: JobRecord) -> str:
 
 def facts_of(record: JobRecord) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(record)
-    for ours in ("version", "driver", "launch"):
+    for ours in ("version", "driver", "launch", "seen"):
         del facts[ours]
     log = log_of(record)
     facts["log"] = None if log is None else str(log)
@@ -127,7 +127,7 @@ def _took(record: JobRecord) -> str:
 def _details(record: JobRecord) -> JobDetails | None:
     """Ask the driver; return None if it does not answer."""
     try:
-        return DriverClient(record).details()
+        return driver_of(record).details()
     except (JobOverError, UnreachableError):
         return None
 

@@ -9,6 +9,7 @@ import atexit
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,11 @@ import msgspec
 from tidegate.base.errors import TidegateError
 from tidegate.checkpoint.owner import this_process
 from tidegate.control import registry
-from tidegate.control.jobs import ControlledJob, Jobs
-from tidegate.control.launch import VARIABLE, program
+from tidegate.control.jobs import ControlledJob, JobDetails, Jobs
+from tidegate.control.launch import VARIABLE, application, program
+from tidegate.control.letters import LetterBox, Letters
+from tidegate.control.place import JobPlace, is_remote
+from tidegate.control.process_jobs import ProcessJob
 from tidegate.control.server import Server
 from tidegate.runtime.handle import StartedJob
 
@@ -82,19 +86,30 @@ class _Process:
         record = _first_record(job)
         registry.write(record)
         over = job.wait(_SHORT_S)
+        box = None if record.place is None else LetterBox(JobPlace(record.place), record)
         if not over:
             server = self._shared_server()
             record = msgspec.structs.replace(
                 record, endpoint=server.address, socket=server.socket, driver=server.driver
             )
-        while True:
-            current = _current(record, job, controlled)
-            if current != record:
-                registry.write(current)
-                record = current
-            if over:
-                return self._prune(current)
-            over = job.wait(_LOOK_S)
+            if box is not None:
+                box.take(Letters(box.place.files, record, server.token, ProcessJob(controlled), lambda: _details(job)))
+        if box is not None:
+            box.start()
+        try:
+            while True:
+                current = _current(record, job, controlled)
+                if current != record:
+                    registry.write(current)
+                    record = current
+                if box is not None:
+                    box.show(current)
+                if over:
+                    return self._prune(current)
+                over = job.wait(_LOOK_S)
+        finally:
+            if box is not None:
+                box.close(_LAST_S)
 
     def _prune(self, ended: registry.JobRecord) -> None:
         """Prune the registry after the first job of the process, and then whenever it is crowded."""
@@ -125,7 +140,24 @@ def _first_record(job: StartedJob) -> registry.JobRecord:
         is_temporary=view.is_temporary,
         checkpoint_interval_ms=view.checkpoint_interval_ms,
         launch=os.environ.get(VARIABLE),
+        place=_place(job),
+        printed=application() is not None,
+        application=application(),
     )
+
+
+def _place(job: StartedJob) -> str | None:
+    """Return the directory of the job on checkpoint storage, if commands may come from other hosts: it is on remote storage, or the
+    driver runs on a cluster. A job without checkpoints has no directory of its own there; on a cluster it gets one."""
+    base = job.settings.checkpoint_dir
+    on_cluster = application() is not None
+    if not base or not (on_cluster or (job.settings.checkpoints is not None and is_remote(base))):
+        return None
+    return f"{base.rstrip('/')}/{job.job_id}"
+
+
+def _details(job: StartedJob) -> JobDetails:
+    return JobDetails.of(job.view(), time.time_ns() // 1_000_000)
 
 
 def _current(record: registry.JobRecord, job: StartedJob, controlled: ControlledJob) -> registry.JobRecord:
