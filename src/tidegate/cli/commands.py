@@ -25,9 +25,11 @@ from tidegate.cli.screen import Terminal
 from tidegate.common.job_status import JobStatus
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, driver_of, find
-from tidegate.control.letters import PostedDriver
 from tidegate.control.launch import is_supervised, jobs_of, log_of
+from tidegate.control.letters import LOOK_S, PostedDriver
 from tidegate.control.messages import CancelRequest, Operation, SavepointRequest, StopRequest
+from tidegate.control.place import JobPlace, last_sign_ms, refreshed
+from tidegate.control.printed import Printed
 from tidegate.control.registry import LOGS, DriverLife, JobRecord, home
 
 _LONG_S = 1.0
@@ -68,7 +70,7 @@ def savepoint(
     if dispose is not None:
         from tidegate.checkpoint.disposal import dispose as delete
 
-        delete(dispose, _directories_in_use(), force=force)
+        delete(dispose, directories_in_use(), force=force)
         return print_json({"disposed": dispose}) if json else say(f"disposed of {dispose}")
     done = carry_out(str(job), "savepoint", "savepoints", SavepointRequest(target=_absolute(directory)))
     _say(done, json, done.result or "")
@@ -116,7 +118,7 @@ def cancel(
     _say(done, json, (done.result or "") if savepoint else f"the job is {done.result}")
 
 
-def _directories_in_use() -> list[str]:
+def directories_in_use() -> list[str]:
     """Return the directories of jobs that run, or may be started again."""
     jobs = registry.newest_runs(registry.records())
     over = (JobStatus.FINISHED.name, JobStatus.CANCELED.name)
@@ -194,8 +196,11 @@ def logs(
     lines: Annotated[int | None, typer.Option("-n", "--lines", min=0, help="Start with this many last lines.")] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Print what the driver of a job in the background (run -d) has printed: the program's output, logs and errors."""
+    """Print what the driver of a job in the background (run -d), or on a cluster, has printed: output, logs and errors."""
     record = find(job)
+    if record.printed and record.place is not None and record.launch is not None:
+        _print_stored(record, lines, follow=follow)
+        return
     path = log_of(record)
     if path is None:
         raise _no_log(record)
@@ -205,7 +210,7 @@ def logs(
             over = _driver_is_over(record)  # asked first: then the log of an ended driver is complete
             _print_rest(log)
             if over:
-                return
+                return None
             time.sleep(_LOOK_S)
 
 
@@ -233,6 +238,22 @@ def wait(
     sys.exit(_CODES[ended.state] if life is DriverLife.ENDED else ExitCode.TIMED_OUT)
 
 
+def _print_stored(record: JobRecord, lines: int | None, *, follow: bool) -> None:
+    """Print what drivers in containers have stored in the job's directory."""
+    printed = Printed(JobPlace(record.place or "").files, record.launch or "")
+    content = b"".join(printed.rest())
+    _write(content if lines is None else b"".join(deque(content.splitlines(keepends=True), maxlen=lines)))
+    sys.stdout.flush()
+    while follow:
+        over = refreshed(record).life() in (DriverLife.ENDED, DriverLife.DIED)  # asked first, as below
+        for part in printed.rest():
+            _write(part)
+        sys.stdout.flush()
+        if over:
+            return
+        time.sleep(LOOK_S)
+
+
 # -- waiting -----------------------------------------------------------------------------------------------------------
 
 
@@ -248,7 +269,8 @@ def _awaited(record: JobRecord, timeout: float | None) -> JobRecord:
             if terminal is not None:
                 passed = duration(round(seconds * 1000), coarse=True)
                 terminal.show(f"waiting for job '{record.name}' ({record.job_id}), {shown_state(record)}: {passed}")
-            time.sleep(_LOOK_S if timeout is None else min(_LOOK_S, timeout - seconds))
+            pause = _LOOK_S if record.place is None else LOOK_S
+            time.sleep(pause if timeout is None else min(pause, max(0.0, timeout - seconds)))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"job '{record.name}' ({record.job_id}) continues in the background") from None
     finally:
@@ -258,6 +280,8 @@ def _awaited(record: JobRecord, timeout: float | None) -> JobRecord:
 
 def _latest(record: JobRecord) -> JobRecord:
     """Return the latest run: a supervisor starts a dead driver again as another run of the job."""
+    if record.place is not None:
+        return refreshed(registry.read(record.run) or record)
     known = registry.read(record.run) or record
     if known.life() is DriverLife.DIED and known.launch is not None:
         again = [run for run in jobs_of(known.launch) if run.job_id == known.job_id]
@@ -267,7 +291,17 @@ def _latest(record: JobRecord) -> JobRecord:
 
 def _is_over(record: JobRecord) -> bool:
     life = record.life()
+    if life is DriverLife.DIED and record.application is not None:
+        return not _may_be_started_again(record)
     return life is DriverLife.ENDED or (life is DriverLife.DIED and not is_supervised(record.launch))
+
+
+_NEXT_ATTEMPT_MS = 120_000
+"""A cluster needs some time to start the next attempt of a driver that died."""
+
+
+def _may_be_started_again(record: JobRecord) -> bool:
+    return time.time_ns() // 1_000_000 - last_sign_ms(record) < _NEXT_ATTEMPT_MS
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------

@@ -200,11 +200,17 @@ class Letters:
     def _reply(self, id: str, sealed: bytes) -> Reply | None:
         letter = opened(self._token, _COMMAND, sealed, Letter)
         if letter is None or (letter.id, letter.job_id, letter.run) != (id, self._job_id, self._run):
-            log.warning("job %s: a command in %s is not signed with the job's token, and is deleted", self._job_id, self._at)
-            return Reply(id=id, problem=Problem(Code.UNAUTHORIZED, "The command is not signed with the token of the driver"))
+            log.warning(
+                "job %s: a command in %s is not signed with the job's token, and is deleted", self._job_id, self._at
+            )
+            return Reply(
+                id=id, problem=Problem(Code.UNAUTHORIZED, "The command is not signed with the token of the driver")
+            )
         self._known.add(id)
         if abs(self._now_ms() - letter.sent_ms) > LIFETIME_MS:
-            late = f"The command was sent {(self._now_ms() - letter.sent_ms) / 1000:.0f} s ago by the clock of its sender"
+            late = (
+                f"The command was sent {(self._now_ms() - letter.sent_ms) / 1000:.0f} s ago by the clock of its sender"
+            )
             return Reply(id=id, problem=Problem(Code.REFUSED, f"{late}. Send it again, and compare the clocks"))
         return self._begun(letter)
 
@@ -218,7 +224,9 @@ class Letters:
             request = None if kind is None else msgspec.json.decode(letter.request or b"{}", type=kind)
             operation = self._job.begin(letter.command, request)
         except (KeyError, msgspec.MsgspecError) as error:
-            return Reply(id=letter.id, problem=Problem(Code.BAD_REQUEST, f"The driver does not know this command: {error}"))
+            return Reply(
+                id=letter.id, problem=Problem(Code.BAD_REQUEST, f"The driver does not know this command: {error}")
+            )
         except TidegateError as error:
             return Reply(id=letter.id, problem=problem_of(error))
         self._open[letter.id] = operation

@@ -120,14 +120,17 @@ class JobPlace:
 
 
 def _seen(record: JobRecord, claim: Claim | None, live: LiveRecord | None) -> JobRecord:
-    """Note what the lease tells of the driver: it writes a heartbeat, from whatever host."""
+    """Note what the lease tells of the driver: it writes a heartbeat, from whatever host, and how the job ended."""
     if record.has_ended:
         return record
     alive = is_alive(record.owner)
-    if alive is None and claim is not None and claim.owner == record.owner:
-        beat = max(claim.acquired_ms, 0 if live is None else live.heartbeat_ms)
-        ended = live is not None and (live.released or live.status is not AttemptStatus.RUNNING)
-        alive = not ended and time.time_ns() // 1_000_000 - beat < claim.timeout_ms
+    if not alive and claim is not None and live is not None and claim.owner == record.owner:
+        ended = _STATES.get(live.status)
+        if ended is not None:  # the driver has not written its record yet, or died before it could
+            return msgspec.structs.replace(record, state=ended.name, ended_ms=live.heartbeat_ms)
+        if alive is None:
+            beat = max(claim.acquired_ms, live.heartbeat_ms)
+            alive = not live.released and time.time_ns() // 1_000_000 - beat < claim.timeout_ms
     life = DriverLife.UNKNOWN if alive is None else DriverLife.LIVE if alive else DriverLife.DIED
     return msgspec.structs.replace(record, seen=life.value)
 
@@ -174,10 +177,18 @@ def jobs_below(directory: str) -> Iterator[JobRecord]:
             yield record
 
 
+def last_sign_ms(record: JobRecord) -> int:
+    """Return when the newest driver of the job wrote its last heartbeat."""
+    files = JobPlace(record.place or record.directory).files
+    token = newest_token(files)
+    live = read_undamaged(files, live_path(token), LiveRecord) if token else None
+    return record.started_ms if live is None else live.heartbeat_ms
+
+
 def refreshed(record: JobRecord) -> JobRecord:
-    """Return what the job's directory says now, if the driver of the record cannot be looked up here. The record stays as it is if
-    storage does not answer."""
-    if record.life() is not DriverLife.UNKNOWN or not record.place:
+    """Return what the job's directory says now, if the driver of the record cannot be looked up here, or has died: another driver
+    may run the job. The record stays as it is if storage does not answer."""
+    if record.life() not in (DriverLife.UNKNOWN, DriverLife.DIED) or not record.place:
         return record
     try:
         return JobPlace(record.place).newest() or record

@@ -28,7 +28,7 @@ from tidegate.common.job_status import JobStatus
 from tidegate.control.messages import Operation
 
 VARIABLE = "TIDEGATE_HOME"
-TOKEN_VARIABLE = "TIDEGATE_TOKEN_FILE"
+TOKEN_VARIABLE = "TIDEGATE_TOKEN_FILE"  # noqa: S105 (a name)
 _GIVEN, _SHORTEST_TOKEN = "given-", 32
 TOKENS = "tokens"
 LOGS = "logs"
@@ -109,7 +109,8 @@ def token_name(token: str) -> str:
 
 
 def given_token() -> tuple[str, str] | None:
-    """Return the token that the user has given to this process (``TIDEGATE_TOKEN_FILE``), and its name. A driver then makes none."""
+    """Return the token that the user has given to this process (``TIDEGATE_TOKEN_FILE``), and its name. A driver then makes no
+    token of its own."""
     path = os.environ.get(TOKEN_VARIABLE)
     if not path:
         return None

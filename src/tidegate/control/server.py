@@ -77,8 +77,8 @@ class _Served:
 class Server:
     """The endpoint. It listens as soon as the object exists.
 
-    ``driver`` names the token. Its file is removed when the process ends, unless the token was given to it. ``socket`` is the path of the unix socket,
-    None where the system allows none.
+    ``driver`` names the token. Its file is removed when the process ends, unless the token was given to it. ``socket`` is the path
+    of the unix socket, None where the system allows none.
     """
 
     def __init__(self, jobs: Jobs) -> None:

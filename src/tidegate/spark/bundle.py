@@ -147,7 +147,10 @@ def staging() -> str:
 
 
 def make_bundle(
-    dependencies: Dependencies, modules: dict[str, Path], directory: str, hadoop: Mapping[str, bytes] = MappingProxyType({})
+    dependencies: Dependencies,
+    modules: dict[str, Path],
+    directory: str,
+    hadoop: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Path:
     """Make a bundle, named by its content. ``modules`` maps names to files, of the modules beside the program. ``hadoop`` maps the
     names of Hadoop's configuration files to their content."""

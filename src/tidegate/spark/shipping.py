@@ -118,7 +118,12 @@ def program_modules() -> dict[str, Path]:
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main is None or not is_the_users(os.path.abspath(main)):
         return {}
-    root = Path(main).resolve().parent
+    return modules_beside(Path(main))
+
+
+def modules_beside(main: Path) -> dict[str, Path]:
+    """Return the Python files beside a program and below. None if there are too many, or they are scripts of installed packages."""
+    root = main.resolve().parent
     if str(root) == sysconfig.get_path("scripts"):
         return {}
     found: dict[str, Path] = {}
@@ -161,7 +166,7 @@ def hadoop_files() -> dict[str, bytes]:
 
 def _for_clients(path: Path) -> bytes:
     try:
-        root = ElementTree.parse(path).getroot()
+        root = ElementTree.parse(path).getroot()  # noqa: S314 (the user's own file)
     except (ElementTree.ParseError, OSError) as error:
         raise ConfigurationError(
             "A file of Hadoop's configuration cannot be read",
