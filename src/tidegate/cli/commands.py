@@ -210,7 +210,7 @@ def logs(
             over = _driver_is_over(record)  # asked first: then the log of an ended driver is complete
             _print_rest(log)
             if over:
-                return None
+                return
             time.sleep(_LOOK_S)
 
 

@@ -149,9 +149,9 @@ def _first_record(job: StartedJob) -> registry.JobRecord:
 def _place(job: StartedJob) -> str | None:
     """Return the directory of the job on checkpoint storage, if commands may come from other hosts: it is on remote storage, or the
     driver runs on a cluster. A job without checkpoints has no directory of its own there; on a cluster it gets one."""
-    base = job.settings.checkpoint_dir
-    on_cluster = application() is not None
-    if not base or not (on_cluster or (job.settings.checkpoints is not None and is_remote(base))):
+    base, wanted = job.settings.checkpoint_dir, job.settings.control_storage
+    has_directory = job.settings.checkpoints is not None and (wanted == "always" or is_remote(base or ""))
+    if not base or wanted == "never" or not (has_directory or application() is not None):
         return None
     return f"{base.rstrip('/')}/{job.job_id}"
 

@@ -79,14 +79,14 @@ REQUESTS: dict[str, type[msgspec.Struct] | None] = {
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
-    """A command. ``run`` binds it to one run of one driver, ``id`` is its name and makes it unique."""
+    """A command. ``request`` is its body as JSON. ``run`` binds it to one run of one driver, ``id`` is its name and makes it unique."""
 
     version: int = VERSION
     id: str
     job_id: str
     run: str
     command: str
-    request: msgspec.Raw | None = None
+    request: str = "{}"
     sent_ms: int
 
 
@@ -97,7 +97,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     operation: Operation | None = None
     problem: Problem | None = None
-    details: msgspec.Raw | None = None
+    details: str | None = None
 
     @property
     def is_final(self) -> bool:
@@ -219,9 +219,9 @@ class Letters:
 
         try:
             if letter.command == "details":
-                return Reply(id=letter.id, details=msgspec.Raw(msgspec.json.encode(self._details())))
+                return Reply(id=letter.id, details=msgspec.json.encode(self._details()).decode())
             kind = REQUESTS[letter.command]
-            request = None if kind is None else msgspec.json.decode(letter.request or b"{}", type=kind)
+            request = None if kind is None else msgspec.json.decode(letter.request, type=kind)
             operation = self._job.begin(letter.command, request)
         except (KeyError, msgspec.MsgspecError) as error:
             return Reply(
@@ -322,7 +322,7 @@ class PostedDriver:
         from tidegate.control.jobs import JobDetails
 
         reply = self._ask("details", None)
-        return msgspec.json.decode(reply.details or b"", type=JobDetails)
+        return msgspec.json.decode(reply.details or "", type=JobDetails)
 
     def wait(self, begun: Operation, show: Callable[[float], None] = lambda seconds: None) -> Operation:
         """Wait until the operation has ended. The driver may end first."""
@@ -353,7 +353,7 @@ class PostedDriver:
             job_id=self.record.job_id,
             run=self.record.run,
             command=command,
-            request=None if body is None else msgspec.Raw(msgspec.json.encode(body)),
+            request="{}" if body is None else msgspec.json.encode(body).decode(),
             sent_ms=_now_ms(),
         )
         path = f"{self._at}/in/{self._letter}.json"

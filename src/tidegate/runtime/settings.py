@@ -77,6 +77,7 @@ class JobSettings:
     metrics_token_file: str | None
     control_enabled: bool
     control_dirs: tuple[str, ...] | None
+    control_storage: str
     """Where commands may put savepoints; None: anywhere."""
     parameters: Mapping[str, str]
 
@@ -155,6 +156,7 @@ class JobSettings:
             metrics_ports=ports_of(ports) if ports else None,
             metrics_token_file=get(options.METRICS_TOKEN_FILE),
             control_enabled=get(options.CONTROL_ENABLED),
+            control_storage=get(options.CONTROL_STORAGE),
             control_dirs=None if get(options.CONTROL_DIRS) is None else tuple(get(options.CONTROL_DIRS)),
             watermark_interval_ms=get(options.AUTO_WATERMARK_INTERVAL),
             parameters={key: str(value) for key, value in get(options.JOB_PARAMETERS).items()},

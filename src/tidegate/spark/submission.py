@@ -39,7 +39,7 @@ from tidegate.spark.shipping import PACKAGES, modules_beside, storage_packages
 
 _PATHS = (PYTHON_FILES.key, PYTHON_ARCHIVES.key, PYTHON_REQUIREMENTS.key, SIGNING_KEY_FILE.key)
 _ARCHIVES = "spark.archives"
-_MORE_PACKAGES = {
+MORE_PACKAGES = {
     "fsspec": "fsspec",
     "rich": "rich",
     "typer": "typer",
@@ -144,7 +144,7 @@ def make_archive(job: Job, configuration: Mapping[str, Any]) -> Path:
             "pyflink": job.pyflink,
             "entry": job.entry,
             "verbose": job.verbose,
-            "packages": {**PACKAGES, **_MORE_PACKAGES, **storage_packages(configuration)},
+            "packages": {**PACKAGES, **MORE_PACKAGES, **storage_packages(configuration)},
         }
         zipped.writestr("job.json", json.dumps(told))
     return target

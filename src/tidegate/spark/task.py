@@ -89,7 +89,7 @@ class _Worker:
         self.current = setup
 
     def _configure_hadoop(self, directory: str | None) -> None:
-        """Let ``hdfs:///`` and name services mean here what they mean in the driver. A client reads the variable when it is made."""
+        """Let ``hdfs:///`` and name services mean here what they mean in the driver. A client reads it when it is made."""
         if directory is not None:
             os.environ[_HADOOP_CONF_DIR] = directory
         else:

@@ -1,4 +1,4 @@
-"""Counts numbers by key, slowly, into files: ``counts.py OUTPUT RECORDS``. A module beside it does the counting."""
+"""Counts numbers by key into files: ``counts.py OUTPUT RECORDS PAUSE_S``. A module beside it does the counting."""
 
 import sys
 import time
@@ -10,17 +10,18 @@ from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink, RollingPolicy
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 
-
-def slowly(number: int) -> int:
-    if number % 10 == 0:
-        time.sleep(0.01)
-    return number
-
-
 if __name__ == "__main__":
-    output, records = sys.argv[1], int(sys.argv[2])
+    output, records, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+
+    def slowly(number: int) -> int:
+        if pause and number % 10 == 0:
+            time.sleep(pause)
+        return number
+
     env = StreamExecutionEnvironment.get_execution_environment()
-    numbers = env.from_source(NumberSequenceSource(1, records), WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    numbers = env.from_source(NumberSequenceSource(1, records), WatermarkStrategy.no_watermarks(), "numbers").uid(
+        "numbers"
+    )
     slow = numbers.map(slowly, Types.LONG())
     counts = slow.key_by(lambda number: number % KEYS, Types.LONG()).process(Count(), Types.STRING()).uid("counts")
     sink = FileSink.for_row_format(output, Encoder.simple_string_encoder())
