@@ -79,7 +79,7 @@ REQUESTS: dict[str, type[msgspec.Struct] | None] = {
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
-    """A command. ``request`` is its body as JSON. ``run`` binds it to one run of one driver, ``id`` is its name and makes it unique."""
+    """A command. ``request`` is its body as JSON. ``run`` binds it to one run of one driver. ``id`` is its name."""
 
     version: int = VERSION
     id: str

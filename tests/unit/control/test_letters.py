@@ -296,12 +296,13 @@ def test_running_job_takes_commands_by_letters(driver: Start) -> None:
 
 @pytest.mark.parametrize("point", ["letters.rung", "letters.taken", "letters.begun"])
 def test_driver_killed_with_a_command_in_its_hands_reports_an_unknown_outcome(
-    point: str, driver: Start, monkeypatch: pytest.MonkeyPatch
+    point: str, driver: Start, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """With SIGKILL. The next driver of the job does not carry the command out, and takes new ones."""
     monkeypatch.setattr(letters, "_LOOK_AT_DRIVER_S", 0.0)
     monkeypatch.setenv("TIDEGATE_FAULT_HOOK", "tidegate.testing.kill_hook:hook")
     monkeypatch.setenv("TIDEGATE_KILL_PLAN", f"{point}@1=self")
+    monkeypatch.setenv("TIDEGATE_KILL_DIR", str(tmp_path_factory.mktemp("kills")))
     one = driver("killed", **ALWAYS).running()
     client = posted(one)
     with pytest.raises(DriverDiedError):
@@ -332,9 +333,12 @@ def test_driver_that_has_lost_its_lease_sees_no_commands(driver: Start) -> None:
 
 def _started(driver: Start, keys: dict[str, str]) -> Driver | None:
     started = driver("fenced", **keys)
-    eventually(lambda: started.process.poll() is not None or started._is_open(), "it runs or is refused")
-    mine = started.process.poll() is None and started.record().owner.pid == started.process.pid
-    return started if mine else None
+
+    def runs() -> bool:
+        return started.record().owner.pid == started.process.pid and started.record().state == "RUNNING"
+
+    eventually(lambda: started.process.poll() is not None or runs(), "it runs or is refused")
+    return started if started.process.poll() is None else None
 
 
 def test_jobs_below_a_directory_are_listed_running_or_not(driver: Start) -> None:
