@@ -251,7 +251,8 @@ class LetterBox(threading.Thread):
     def __init__(self, place: JobPlace, record: JobRecord, every_s: float = LOOK_S) -> None:
         super().__init__(name=f"tidegate-letters-{record.job_id}", daemon=True)
         self.place, self._every_s = place, every_s
-        self._record, self._written = record, None
+        self._record = record
+        self._written: JobRecord | None = None
         self._letters: Letters | None = None
         self._over = threading.Event()
         self._has_failed = False

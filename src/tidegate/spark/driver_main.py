@@ -64,7 +64,7 @@ def _leave(address: str, text: str) -> None:
         return
     from pyspark.java_gateway import launch_gateway
 
-    jvm: Any = launch_gateway().jvm
+    jvm: Any = launch_gateway().jvm  # type: ignore[no-untyped-call]
     path = jvm.org.apache.hadoop.fs.Path(address)
     settings = jvm.org.apache.hadoop.conf.Configuration()
     stream = path.getFileSystem(settings).create(path)

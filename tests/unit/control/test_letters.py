@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tidegate.checkpoint.owner import this_process
 from tidegate.control import letters, registry
 from tidegate.control.client import driver_of, find
 from tidegate.control.letters import LIFETIME_MS, Letter, Letters, PostedDriver, Reply, seal
-from tidegate.control.messages import CancelRequest, Operation, OperationStatus, SavepointRequest
+from tidegate.control.messages import CancelRequest, Operation, OperationStatus, SavepointRequest, StopRequest
 from tidegate.control.place import JobPlace, job_at, jobs_below
 from tidegate.control.registry import JobRecord, keep_token, read_token, token_name
 
@@ -63,7 +64,7 @@ class Here:
         self.place.write(self.record)
         self.letters = self.driver(self.record)
         self.looks = True
-        monkeypatch.setattr(letters.time, "sleep", self._pause)
+        monkeypatch.setattr(time, "sleep", self._pause)
         monkeypatch.setattr(letters, "_now_ms", lambda: self.now_ms)
         monkeypatch.setattr(letters, "_LOOK_AT_DRIVER_S", 0.0)
 
@@ -124,7 +125,7 @@ def test_driver_reads_one_file_while_nobody_rings(here: Here, monkeypatch: pytes
 
 def test_refusal_of_the_job_reaches_the_client(here: Here) -> None:
     with pytest.raises(RefusedError, match="The job cannot stop"):
-        here.client().begin("stop", letters.StopRequest())
+        here.client().begin("stop", StopRequest())
     assert here.files() == []
 
 
