@@ -12,7 +12,7 @@ from tests.clusters.yarn import PROGRAM, Yarn, assert_counted_exactly_once, line
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
-RECORDS = 400_000
+RECORDS = 150_000
 PATIENCE_S = 300
 
 
@@ -21,7 +21,7 @@ def test_the_walk_of_an_operator(yarn: Yarn, home: Path) -> None:
     directory, output, savepoints = "hdfs:///jobs/walk", "/out/walk", "hdfs:///savepoints/walk"
     options = yarn.options(execution__checkpointing__dir=directory)
     program = [str(PROGRAM), f"hdfs://{output}", str(RECORDS)]
-    submitted = yarn.tidegate(home, "run-application", "-t", "yarn-application", "-p", "2", *options, *program, "0.01")
+    submitted = yarn.tidegate(home, "run-application", "-t", "yarn-application", "-p", "2", *options, *program, "0.04")
     assert "run as: tidegate run -d --master yarn --deploy-mode cluster " in submitted.stderr
     job = submitted.stdout.strip()
     [listed] = yarn.listed(home, directory)
@@ -56,7 +56,7 @@ def test_the_walk_of_an_operator(yarn: Yarn, home: Path) -> None:
     resumed = yarn.tidegate(
         home,
         *("run", "--master", "yarn", "--deploy-mode", "cluster", "-s", stopped, "-p", "3"),
-        *(*options, "-Dstate.backend=rocksdb", *program, "0"),
+        *(*options, "-Dstate.backend=rocksdb", "-Dtidegate.round.target-time=10s", *program, "0"),
     )
     assert "all is counted\n" in resumed.stdout
     assert_counted_exactly_once(lines_on_hdfs(yarn, output), RECORDS)
