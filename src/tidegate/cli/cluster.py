@@ -13,7 +13,7 @@ from tidegate.base.clock import SystemClock
 from tidegate.base.errors import ConfigurationError
 from tidegate.base.hashing import new_job_id, new_token
 from tidegate.checkpoint.lease import refuse_if_held
-from tidegate.cli.on_cluster import LaunchError, error_path
+from tidegate.cli.on_cluster import LaunchError, error_path, run
 from tidegate.cli.outcome import ExitCode, as_line, print_json, say
 from tidegate.common.configuration import effective
 from tidegate.common.global_configuration import configuration_file, load, read_yaml, set_dynamic_properties
@@ -66,6 +66,7 @@ def run_there(
         launch=new_token(),
         place=place.address,
         token=token,
+        run=f"{run.__module__}:{run.__name__}",
         **flags,
     )
     _refuse_running(place)

@@ -4,6 +4,7 @@ spark-submit brings this file, and beside it the archive ``tidegate_job`` (``sub
 before the check, because the packages that Tidegate imports may be missing.
 """
 
+import importlib
 import importlib.util
 import json
 import os
@@ -26,9 +27,8 @@ def main() -> None:
     if missing:
         _refuse(job, missing)
     sys.path.insert(0, os.path.abspath(os.path.join(PLACE, "lib")))
-    from tidegate.cli.on_cluster import run
-
-    run(job, PLACE)
+    module, _, function = job["run"].partition(":")
+    getattr(importlib.import_module(module), function)(job, PLACE)
 
 
 def _end_with(parent: int) -> None:

@@ -65,6 +65,8 @@ class Job:
     place: str
     """The job's directory on checkpoint storage."""
     token: str = field(repr=False)
+    run: str
+    """What the container calls, as ``module:function``, with ``job.json`` and the directory of the archive."""
     pyflink: bool = False
     entry: str | None = None
     verbose: bool = False
@@ -138,6 +140,7 @@ def make_archive(job: Job, configuration: Mapping[str, Any]) -> Path:
             "script": f"program/{script.name}",
             "arguments": job.arguments,
             "properties": properties,
+            "run": job.run,
             "launch": job.launch,
             "place": job.place,
             "report": f"{job.place}/control/error-{job.launch}",
