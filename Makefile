@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: clusters setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak nexmark mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
+.PHONY: setup demo demo-kafka demo-snapshot test check check-programs lint bench unit integration kafka servers crash soak nexmark mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs clusters
 
 setup: $(VENV)/.setup-done
 
@@ -33,6 +33,11 @@ lint: setup
 # In two processes: many of them wait for processes that they start.
 unit: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not pyflink" tests/unit tests/architecture
+
+# The programs of docs/ and examples/ in strict mode of three type checkers: what a user's checker says of them.
+check-programs: setup
+	$(BIN)/uv pip install --quiet --python $(BIN)/python "pyright[nodejs]>=1.1.400" "pyrefly>=1.0"
+	$(BIN)/python -m scripts.check_programs
 
 integration: setup
 	$(BIN)/python -m pytest tests/integration

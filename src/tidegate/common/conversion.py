@@ -18,6 +18,7 @@ from tidegate.base.arguments import shown
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.base.user_code import CONVERSION_FILE
 from tidegate.common import scalar_conversion as scalars
+from tidegate.common.object_types import ObjectTypeInfo
 from tidegate.common.typeinfo import (
     INTEGER_BITS,
     BasicTypeInfo,
@@ -77,6 +78,8 @@ def changes(info: TypeInformation) -> bool:
         return changes(info.elem_type)
     if isinstance(info, MapTypeInfo):
         return changes(info.key_type) or changes(info.value_type)
+    if isinstance(info, ObjectTypeInfo):
+        return False
     return not takes_anything(info)
 
 
@@ -100,6 +103,8 @@ class Boundary:
     def __init__(self, info: TypeInformation) -> None:
         described = info.describe()
         self._kind = int if described in INTEGER_BITS else _KINDS.get(described)
+        if isinstance(info, ObjectTypeInfo):
+            self._kind = info.kind
         self._limit = 1 << INTEGER_BITS[described] - 1 if described in INTEGER_BITS else None
         fields = [Boundary(field) for field in info.get_field_types()] if isinstance(info, TupleTypeInfo) else []
         # A tuple with a field that its class does not decide is converted record by record: checking other fields is useless.
@@ -150,6 +155,8 @@ class _Compiler:
             return self._list(info, path)
         if isinstance(info, MapTypeInfo):
             return self._map(info, path)
+        if isinstance(info, ObjectTypeInfo):
+            return _or_none(_instance_of(info.kind or object, path))
         if isinstance(info, DecimalTypeInfo):
             return _or_none(_placed(scalars.decimal_of(info.precision, info.scale, exact=info.exact), str(info), path))
         convert = scalars.converter(info.describe(), wrap=self._wrap)
@@ -232,6 +239,15 @@ class _Compiler:
             return {key(k): item(v) for k, v in value.items()}
 
         return convert
+
+
+def _instance_of(kind: type, path: str) -> Converter:
+    def convert(value: Any) -> Any:
+        if type(value) is not kind:  # a subclass would lose its own fields
+            raise misfit(path, f"an object of {kind.__name__}", value)
+        return value
+
+    return convert
 
 
 _SOURCE = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.base.errors import StateFormatError
+from tidegate.common.object_types import ObjectTypeInfo
 from tidegate.common.typeinfo import (
     BasicArrayTypeInfo,
     BasicType,
@@ -70,6 +71,10 @@ def _parsed(text: str) -> TypeInformation:
     if name == "ROW":
         fields = [part.partition(": ") for part in parts]
         return RowTypeInfo([_parsed(of) for _, _, of in fields], [field for field, _, _ in fields])
+    if name in ("OBJECT", "NAMED_TUPLE"):
+        fields = [part.partition(": ") for part in parts]
+        of_fields = {field: _parsed(of) for field, _, of in fields}
+        return ObjectTypeInfo(of_fields, None, by_position=name == "NAMED_TUPLE")
     raise KeyError(name)
 
 

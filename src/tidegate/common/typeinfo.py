@@ -10,12 +10,13 @@ import datetime
 import decimal
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import msgspec
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
+from tidegate.base.generics import Generic, TypeVar
 from tidegate.base.plain_text import count
 from tidegate.common.time import Instant
 
@@ -42,7 +43,16 @@ __all__ = [
 ]
 
 
-class TypeInformation(ABC):
+if TYPE_CHECKING:
+    from tidegate.common.types import Row  # noqa: F401 - a forward reference
+
+Value = TypeVar("Value", covariant=True, default=Any)
+E = TypeVar("E", default=Any)
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+
+
+class TypeInformation(Generic[Value], ABC):
     """Root of all types. Immutable, equal by structure, hashable."""
 
     @abstractmethod
@@ -60,7 +70,7 @@ class TypeInformation(ABC):
         return hash(self.describe())
 
 
-def _expect_type(method: str, value: Any) -> TypeInformation:
+def _expect_type(method: str, value: Any) -> TypeInformation[Any]:
     if not isinstance(value, TypeInformation):
         raise wrong(method, "type information", value, "use a type of Types, for example Types.STRING()")
     return value
@@ -111,7 +121,7 @@ _BASIC_SCHEMAS: dict[BasicType, Any] = {
 }  # without BIG_INT: msgspec's integers have at most 64 bits
 
 
-class BasicTypeInfo(TypeInformation):
+class BasicTypeInfo(TypeInformation[Value]):
     """Numbers, texts, booleans."""
 
     def __init__(self, basic_type: BasicType) -> None:
@@ -127,57 +137,57 @@ class BasicTypeInfo(TypeInformation):
         return self._basic_type.value
 
     @staticmethod
-    def STRING_TYPE_INFO() -> BasicTypeInfo:
+    def STRING_TYPE_INFO() -> BasicTypeInfo[str]:
         """Texts."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
-    def BOOLEAN_TYPE_INFO() -> BasicTypeInfo:
+    def BOOLEAN_TYPE_INFO() -> BasicTypeInfo[bool]:
         """True and False."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
-    def BYTE_TYPE_INFO() -> BasicTypeInfo:
+    def BYTE_TYPE_INFO() -> BasicTypeInfo[int]:
         """Integers of 8 bits."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
-    def SHORT_TYPE_INFO() -> BasicTypeInfo:
+    def SHORT_TYPE_INFO() -> BasicTypeInfo[int]:
         """Integers of 16 bits."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
-    def INT_TYPE_INFO() -> BasicTypeInfo:
+    def INT_TYPE_INFO() -> BasicTypeInfo[int]:
         """Integers of 32 bits."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
-    def LONG_TYPE_INFO() -> BasicTypeInfo:
+    def LONG_TYPE_INFO() -> BasicTypeInfo[int]:
         """Integers of 64 bits."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
-    def FLOAT_TYPE_INFO() -> BasicTypeInfo:
+    def FLOAT_TYPE_INFO() -> BasicTypeInfo[float]:
         """Floats of 32 bits."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
-    def DOUBLE_TYPE_INFO() -> BasicTypeInfo:
+    def DOUBLE_TYPE_INFO() -> BasicTypeInfo[float]:
         """Floats of 64 bits."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
-    def CHAR_TYPE_INFO() -> BasicTypeInfo:
+    def CHAR_TYPE_INFO() -> BasicTypeInfo[str]:
         """Single characters."""
         return BasicTypeInfo(BasicType.CHAR)
 
     @staticmethod
-    def BIG_INT_TYPE_INFO() -> BasicTypeInfo:
+    def BIG_INT_TYPE_INFO() -> BasicTypeInfo[int]:
         """Integers of any size."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
-    def BIG_DEC_TYPE_INFO() -> BasicTypeInfo:
+    def BIG_DEC_TYPE_INFO() -> BasicTypeInfo[decimal.Decimal]:
         """Decimals."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
@@ -187,11 +197,11 @@ class BasicTypeInfo(TypeInformation):
         return InstantTypeInfo(BasicType.INSTANT)
 
 
-class InstantTypeInfo(BasicTypeInfo):
+class InstantTypeInfo(BasicTypeInfo[Instant]):
     """Points in time as ``tidegate.common.Instant``."""
 
 
-class DecimalTypeInfo(BasicTypeInfo):
+class DecimalTypeInfo(BasicTypeInfo[decimal.Decimal]):
     """Decimals of ``precision`` digits, ``scale`` of them after the decimal point, for columns of files. Otherwise the same as
     BIG_DEC. ``exact``: a decimal with more digits is refused; else it is rounded, or None."""
 
@@ -203,7 +213,7 @@ class DecimalTypeInfo(BasicTypeInfo):
         return f"DECIMAL({self.precision}, {self.scale})"
 
 
-class DateTypeInfo(TypeInformation):
+class DateTypeInfo(TypeInformation[datetime.date]):
     """``datetime.date``."""
 
     def describe(self) -> str:
@@ -216,7 +226,7 @@ class DateTypeInfo(TypeInformation):
         return "DateTypeInfo"
 
 
-class TimeTypeInfo(TypeInformation):
+class TimeTypeInfo(TypeInformation[datetime.time]):
     """``datetime.time``."""
 
     def describe(self) -> str:
@@ -229,7 +239,7 @@ class TimeTypeInfo(TypeInformation):
         return "TimeTypeInfo"
 
 
-class TimestampTypeInfo(TypeInformation):
+class TimestampTypeInfo(TypeInformation[datetime.datetime]):
     """``datetime.datetime``."""
 
     def describe(self) -> str:
@@ -242,7 +252,7 @@ class TimestampTypeInfo(TypeInformation):
         return "TimestampTypeInfo"
 
 
-class LocalTimeTypeInfo(TypeInformation):
+class LocalTimeTypeInfo(TypeInformation[Any]):
     """``datetime.date``, ``time`` and ``datetime`` to the microsecond (Java's ``LocalDate`` and related classes)."""
 
     class TimeType(Enum):
@@ -284,7 +294,7 @@ class SqlTimeTypeInfo:
         return TimestampTypeInfo()
 
 
-class PickledBytesTypeInfo(TypeInformation):
+class PickledBytesTypeInfo(TypeInformation[Any]):
     """Any Python object: the type of a stream without a declared type."""
 
     def describe(self) -> str:
@@ -294,16 +304,16 @@ class PickledBytesTypeInfo(TypeInformation):
         return "PickledByteArrayTypeInfo"
 
 
-class ElementTypeInfo(TypeInformation):
+class ElementTypeInfo(TypeInformation[list[E]], Generic[E]):
     """Shared by all sequences of one element type."""
 
     _name = ""
 
-    def __init__(self, element_type: TypeInformation) -> None:
-        self._element_type = _expect_type(type(self).__name__, element_type)
+    def __init__(self, element_type: TypeInformation[E]) -> None:
+        self._element_type: TypeInformation[E] = _expect_type(type(self).__name__, element_type)
 
     @property
-    def elem_type(self) -> TypeInformation:
+    def elem_type(self) -> TypeInformation[E]:
         """The type of every element."""
         return self._element_type
 
@@ -318,7 +328,7 @@ class ElementTypeInfo(TypeInformation):
         return f"{type(self).__name__}<{self._element_type}>"
 
 
-class ListTypeInfo(ElementTypeInfo):
+class ListTypeInfo(ElementTypeInfo[E]):
     """A list of elements of one type."""
 
     _name = "LIST"
@@ -327,7 +337,7 @@ class ListTypeInfo(ElementTypeInfo):
 _PRIMITIVES = frozenset(["BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "CHAR"])
 
 
-class PrimitiveArrayTypeInfo(ElementTypeInfo):
+class PrimitiveArrayTypeInfo(ElementTypeInfo[Any]):
     """A list of numbers, booleans or characters; of BYTE: a ``bytes``."""
 
     _name = "PRIMITIVE_ARRAY"
@@ -346,12 +356,12 @@ class PrimitiveArrayTypeInfo(ElementTypeInfo):
         return bytes if self._element_type.describe() == "BYTE" else super().to_schema()
 
 
-class BasicArrayTypeInfo(ElementTypeInfo):
+class BasicArrayTypeInfo(ElementTypeInfo[E]):
     """A list of basic values, each of which may be None."""
 
     _name = "BASIC_ARRAY"
 
-    def __init__(self, element_type: TypeInformation) -> None:
+    def __init__(self, element_type: TypeInformation[E]) -> None:
         super().__init__(element_type)
         if not isinstance(element_type, BasicTypeInfo):
             raise wrong(
@@ -359,26 +369,26 @@ class BasicArrayTypeInfo(ElementTypeInfo):
             )
 
 
-class ObjectArrayTypeInfo(ElementTypeInfo):
+class ObjectArrayTypeInfo(ElementTypeInfo[E]):
     """A list of elements of any one type."""
 
     _name = "OBJECT_ARRAY"
 
 
-class MapTypeInfo(TypeInformation):
+class MapTypeInfo(TypeInformation[dict[K, V]], Generic[K, V]):
     """A dict with keys of one type and values of one type."""
 
-    def __init__(self, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
-        self._key_type_info = _expect_type("Types.MAP", key_type_info)
-        self._value_type_info = _expect_type("Types.MAP", value_type_info)
+    def __init__(self, key_type_info: TypeInformation[K], value_type_info: TypeInformation[V]) -> None:
+        self._key_type_info: TypeInformation[K] = _expect_type("Types.MAP", key_type_info)
+        self._value_type_info: TypeInformation[V] = _expect_type("Types.MAP", value_type_info)
 
     @property
-    def key_type(self) -> TypeInformation:
+    def key_type(self) -> TypeInformation[K]:
         """The type of every key."""
         return self._key_type_info
 
     @property
-    def value_type(self) -> TypeInformation:
+    def value_type(self) -> TypeInformation[V]:
         """The type of every value."""
         return self._value_type_info
 
@@ -393,7 +403,7 @@ class MapTypeInfo(TypeInformation):
         return f"MapTypeInfo<{self._key_type_info}, {self._value_type_info}>"
 
 
-class TupleTypeInfo(TypeInformation):
+class TupleTypeInfo(TypeInformation[tuple[Any, ...]]):
     """A Python tuple with a type for each position."""
 
     def __init__(self, field_types: list[TypeInformation]) -> None:
@@ -414,7 +424,7 @@ class TupleTypeInfo(TypeInformation):
         return f"TupleTypeInfo({', '.join(map(str, self._field_types))})"
 
 
-class RowTypeInfo(TypeInformation):
+class RowTypeInfo(TypeInformation["Row"]):
     """A ``Row`` with a type for each field, and names: ``f0, f1, ...`` where none are given."""
 
     def __init__(self, field_types: list[TypeInformation], field_names: list[str] | None = None) -> None:
@@ -458,11 +468,11 @@ class RowTypeInfo(TypeInformation):
         return f"RowTypeInfo({', '.join(f'{name}: {info}' for name, info in fields)})"
 
 
-class ExternalTypeInfo(TypeInformation):
+class ExternalTypeInfo(TypeInformation[Value]):
     """Another type under Flink's name for tables; its values are those of that type."""
 
-    def __init__(self, type_info: TypeInformation) -> None:
-        self.type_info = _expect_type("ExternalTypeInfo", type_info)
+    def __init__(self, type_info: TypeInformation[Value]) -> None:
+        self.type_info: TypeInformation[Value] = _expect_type("ExternalTypeInfo", type_info)
 
     def describe(self) -> str:
         return self.type_info.describe()
@@ -530,21 +540,21 @@ class Types:
         return PrimitiveArrayTypeInfo(element_type)
 
     @staticmethod
-    def BASIC_ARRAY(element_type: TypeInformation) -> BasicArrayTypeInfo:
+    def BASIC_ARRAY(element_type: TypeInformation[E]) -> BasicArrayTypeInfo[E]:
         """Lists of elements of a basic type, or None."""
         return BasicArrayTypeInfo(element_type)
 
     @staticmethod
-    def OBJECT_ARRAY(element_type: TypeInformation) -> ObjectArrayTypeInfo:
+    def OBJECT_ARRAY(element_type: TypeInformation[E]) -> ObjectArrayTypeInfo[E]:
         """Lists of elements of any type."""
         return ObjectArrayTypeInfo(element_type)
 
     @staticmethod
-    def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> MapTypeInfo:
+    def MAP(key_type_info: TypeInformation[K], value_type_info: TypeInformation[V]) -> MapTypeInfo[K, V]:
         """Dicts with keys and values of these types."""
         return MapTypeInfo(key_type_info, value_type_info)
 
     @staticmethod
-    def LIST(element_type_info: TypeInformation) -> ListTypeInfo:
+    def LIST(element_type_info: TypeInformation[E]) -> ListTypeInfo[E]:
         """Lists of elements of this type."""
         return ListTypeInfo(element_type_info)

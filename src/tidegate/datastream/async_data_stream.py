@@ -7,9 +7,10 @@ from typing import Any
 
 from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import ProgramError
+from tidegate.base.generics import TypeVar
 from tidegate.base.user_code import calling_line
+from tidegate.common.object_types import Declared, type_of
 from tidegate.common.time import Duration, Time, millis_of
-from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryStrategy
 from tidegate.datastream.async_retry_strategies import NO_RETRY_STRATEGY
 from tidegate.datastream.stream import DataStream
@@ -17,6 +18,9 @@ from tidegate.datastream.typed_functions import TypedAsync, typed
 from tidegate.operators.contracts.specs import AsyncSpec
 
 __all__ = ["AsyncDataStream"]
+
+T = TypeVar("T", default=Any)
+R = TypeVar("R", default=Any)
 
 
 class AsyncDataStream:
@@ -28,12 +32,12 @@ class AsyncDataStream:
 
     @staticmethod
     def unordered_wait(
-        data_stream: DataStream,
-        async_function: AsyncFunction,
+        data_stream: DataStream[T],
+        async_function: AsyncFunction[T, R],
         timeout: Time | Duration,
         capacity: int = 100,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        output_type: Declared = None,
+    ) -> DataStream[R]:
         """Emit results as they arrive, between two watermarks. ``capacity``: most concurrent calls of a subtask."""
         return AsyncDataStream.unordered_wait_with_retry(
             data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
@@ -41,13 +45,13 @@ class AsyncDataStream:
 
     @staticmethod
     def unordered_wait_with_retry(
-        data_stream: DataStream,
-        async_function: AsyncFunction,
+        data_stream: DataStream[T],
+        async_function: AsyncFunction[T, R],
         timeout: Time | Duration,
         async_retry_strategy: AsyncRetryStrategy,
         capacity: int = 100,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        output_type: Declared = None,
+    ) -> DataStream[R]:
         """Retry calls by the strategy. The timeout of the record includes its retries."""
         method = "unordered_wait"
         return _waiting(
@@ -56,12 +60,12 @@ class AsyncDataStream:
 
     @staticmethod
     def ordered_wait(
-        data_stream: DataStream,
-        async_function: AsyncFunction,
+        data_stream: DataStream[T],
+        async_function: AsyncFunction[T, R],
         timeout: Time | Duration,
         capacity: int = 100,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        output_type: Declared = None,
+    ) -> DataStream[R]:
         """Emit results in the order of their records. ``capacity``: most concurrent calls of a subtask."""
         return AsyncDataStream.ordered_wait_with_retry(
             data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
@@ -69,13 +73,13 @@ class AsyncDataStream:
 
     @staticmethod
     def ordered_wait_with_retry(
-        data_stream: DataStream,
-        async_function: AsyncFunction,
+        data_stream: DataStream[T],
+        async_function: AsyncFunction[T, R],
         timeout: Time | Duration,
         async_retry_strategy: AsyncRetryStrategy,
         capacity: int = 100,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        output_type: Declared = None,
+    ) -> DataStream[R]:
         """Retry calls by the strategy. The timeout of the record includes its retries."""
         method = "ordered_wait"
         return _waiting(
@@ -90,10 +94,10 @@ def _waiting(
     timeout: Any,
     strategy: Any,
     capacity: Any,
-    output_type: TypeInformation | None,
+    output_type: Declared,
     *,
     ordered: bool,
-) -> DataStream:
+) -> DataStream[R]:
     if not isinstance(stream, DataStream):
         raise wrong(method, "a DataStream", stream, "pass the stream first, then the function")
     _check_function(method, function)
@@ -101,8 +105,9 @@ def _waiting(
         raise ProgramError(f"The capacity of {method} is less than 1", found=str(capacity), cure="use capacity=100")
     timeout_ms = timeout.to_milliseconds() if isinstance(timeout, Time) else millis_of(method, timeout)
     retry = _checked_retry(method, strategy, timeout_ms)
-    spec = AsyncSpec(typed(TypedAsync, function, output_type), ordered, timeout_ms, capacity, retry)
-    return stream._then("async wait operator", spec, output_type)
+    info = type_of(method, output_type)
+    spec = AsyncSpec(typed(TypedAsync, function, info), ordered, timeout_ms, capacity, retry)
+    return stream._then("async wait operator", spec, info)
 
 
 def _check_function(method: str, function: Any) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import GenericAlias
 from typing import Any
 
+from tidegate.base.generics import Generic, In, Out
 from tidegate.operators.contracts.functions import FunctionObject
 
 
-class AsyncRetryPredicate(ABC):
+class AsyncRetryPredicate(Generic[Out], ABC):
     """Which outcomes of a call are retried."""
-
-    __class_getitem__: Any = classmethod(GenericAlias)
 
     @abstractmethod
     def result_predicate(self) -> Callable[[list[Any]], bool] | None:
@@ -24,10 +22,8 @@ class AsyncRetryPredicate(ABC):
         """Return a test whether an exception is retried; None: exceptions are never retried."""
 
 
-class AsyncRetryStrategy(ABC):
+class AsyncRetryStrategy(Generic[Out], ABC):
     """When a call is retried. Called in the event loop, so it must not block."""
-
-    __class_getitem__: Any = classmethod(GenericAlias)
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:
@@ -77,19 +73,17 @@ class AsyncRetryStrategy(ABC):
         )
 
 
-class AsyncFunction(FunctionObject, ABC):
+class AsyncFunction(FunctionObject, Generic[In, Out], ABC):
     """A function that waits for an external system, for many records at once (``AsyncDataStream``).
 
     ``open``, ``close`` and all calls run in the worker's event loop: sessions and locks of asyncio may be made in ``open``, and
     nothing may block. A call may be repeated after a failure. The function has no keyed state.
     """
 
-    __class_getitem__: Any = classmethod(GenericAlias)
-
     @abstractmethod
-    async def async_invoke(self, value: Any) -> list[Any]:
+    async def async_invoke(self, value: In, /) -> list[Out]:
         """Return any number of results for a record. An exception fails the job, unless the retry strategy allows another call."""
 
-    def timeout(self, value: Any) -> list[Any]:
+    def timeout(self, value: In, /) -> list[Out]:
         """Return the results for a record whose calls took longer than the timeout. The call is cancelled. Called, not awaited."""
         raise TimeoutError(f"Async function call has timed out for input: {value}")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from tidegate.base.errors import ProgramError
+from tidegate.base.generics import TypeVar
 from tidegate.base.hashing import new_token
 from tidegate.base.private_dirs import private_home
 from tidegate.common.options import CHECKPOINT_DIR
@@ -16,8 +17,10 @@ from tidegate.datastream.stream import DataStream
 from tidegate.graph.transformation import Input, Transformation
 from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 
+T = TypeVar("T", covariant=True, default=Any)
 
-class CachedDataStream(DataStream):
+
+class CachedDataStream(DataStream[T]):
     """The result of ``cache``. Only in BATCH mode, because an unbounded stream never ends."""
 
     def invalidate(self) -> None:
@@ -33,7 +36,7 @@ class CachedDataStream(DataStream):
         )
 
 
-def cached(stream: DataStream) -> CachedDataStream:
+def cached(stream: DataStream[T]) -> CachedDataStream[T]:
     operator, env = stream._operator("cache"), stream._env
     if operator.id not in env._caches:
         env._caches[operator.id] = _directory(env._configuration.read(CHECKPOINT_DIR))

@@ -10,25 +10,28 @@ from types import TracebackType
 from typing import Any, Self
 
 from tidegate.base.errors import JobCancelledError, JobSuspendedError
+from tidegate.base.generics import Generic, TypeVar
 from tidegate.common.job_client import RunningJob
 
 __all__ = ["CloseableIterator"]
 
+T = TypeVar("T", covariant=True, default=Any)
 
-class CloseableIterator:
+
+class CloseableIterator(Generic[T]):
     """Iterate, or call ``next``; ``close`` cancels the job if it still runs. Best used in a ``with`` statement.
 
     An iterator that is garbage-collected ends its job too, because its records cannot be read any more. That, and a ``with``
     statement that an exception leaves (also Ctrl-C), suspends the job: its checkpoints stay.
     """
 
-    def __init__(self, values: Iterator[Any], job: RunningJob) -> None:
+    def __init__(self, values: Iterator[T], job: RunningJob) -> None:
         self._values, self._job = values, job
         self._closed = False
         self._dropped = weakref.finalize(self, _abandon, job)
         self._dropped.atexit = False  # the job ends with the process anyway
 
-    def next(self) -> Any:
+    def next(self) -> T:
         """Wait for the next record and return it. Raise StopIteration when the job has ended and all records are read."""
         if self._closed:
             raise StopIteration
@@ -49,10 +52,10 @@ class CloseableIterator:
             with suppress(JobCancelledError, JobSuspendedError):  # as requested
                 self._job.result()
 
-    def __iter__(self) -> CloseableIterator:
+    def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> T:
         return self.next()
 
     def __enter__(self) -> Self:

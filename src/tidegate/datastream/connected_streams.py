@@ -13,6 +13,8 @@ from typing import Any
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
+from tidegate.base.generics import Generic, TypeVar
+from tidegate.common.object_types import Declared, type_of
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.functions import (
     BaseBroadcastProcessFunction,
@@ -27,46 +29,55 @@ from tidegate.datastream.functions import (
 )
 from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.state import MapStateDescriptor
-from tidegate.datastream.stream import DataStream, expect_type
+from tidegate.datastream.stream import DataStream
 from tidegate.datastream.typed_functions import TypedBroadcast, TypedCoFlatMap, TypedCoMap, TypedCoProcess, typed
 from tidegate.graph.transformation import Input, OperatorSpec
 from tidegate.operators.contracts.specs import BroadcastProcessSpec, CoFlatMapSpec, CoMapSpec, CoProcessSpec
 from tidegate.state.keys import key_identity
 
+T1 = TypeVar("T1", covariant=True, default=Any)
+T2 = TypeVar("T2", covariant=True, default=Any)
+K = TypeVar("K", default=Any)
+R = TypeVar("R", default=Any)
 
-class ConnectedStreams:
+
+class ConnectedStreams(Generic[T1, T2]):
     """The result of ``connect``. With two keyed streams the function has state by key, shared by both: their keys have one type.
 
     If only one stream is keyed, each keeps its partitioning, and the function has no state by key (as in Flink).
     """
 
-    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+    def __init__(self, stream1: DataStream[T1], stream2: DataStream[T2]) -> None:
         check_connected("connect", stream1, stream2)
         self.stream1, self.stream2 = stream1, stream2
 
     def key_by(
         self,
-        key_selector1: Callable[[Any], Any] | KeySelector,
-        key_selector2: Callable[[Any], Any] | KeySelector,
-        key_type: TypeInformation | None = None,
-    ) -> ConnectedStreams:
+        key_selector1: Callable[[T1], K] | KeySelector[T1, K],
+        key_selector2: Callable[[T2], K] | KeySelector[T2, K],
+        key_type: Declared = None,
+    ) -> ConnectedStreams[T1, T2]:
         """Partition both streams by key, each with its own selector. Equal keys of both go to the same subtask."""
         first = self.stream1.key_by(key_selector1, key_type)
         return ConnectedStreams(first, self.stream2.key_by(key_selector2, key_type))
 
-    def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+    def map(self, func: CoMapFunction[T1, T2, R], output_type: Declared = None) -> DataStream[R]:
         """Emit at most one record for each record."""
         expect_object("map of connected streams", func, CoMapFunction)
-        return self._then("Co-Map", CoMapSpec(typed(TypedCoMap, func, output_type)), output_type)
+        info = type_of("map", output_type)
+        return self._then("Co-Map", CoMapSpec(typed(TypedCoMap, func, info)), info)
 
-    def flat_map(self, func: CoFlatMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+    def flat_map(self, func: CoFlatMapFunction[T1, T2, R], output_type: Declared = None) -> DataStream[R]:
         """Emit any number of records for each record."""
         expect_object("flat_map of connected streams", func, CoFlatMapFunction)
-        return self._then("Co-Flat Map", CoFlatMapSpec(typed(TypedCoFlatMap, func, output_type)), output_type)
+        info = type_of("flat_map", output_type)
+        return self._then("Co-Flat Map", CoFlatMapSpec(typed(TypedCoFlatMap, func, info)), info)
 
     def process(
-        self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: TypeInformation | None = None
-    ) -> DataStream:
+        self,
+        func: CoProcessFunction[T1, T2, R] | KeyedCoProcessFunction[T1, T2, R, Any],
+        output_type: Declared = None,
+    ) -> DataStream[R]:
         """Process records with timestamps, watermark and side outputs; on keyed streams also with state and timers."""
         keyed = isinstance(self.stream1, KeyedStream) and isinstance(self.stream2, KeyedStream)
         if isinstance(func, KeyedCoProcessFunction) and not keyed:
@@ -77,10 +88,10 @@ class ConnectedStreams:
             raise wrong("process of two streams none of which has broadcast state", "a CoProcessFunction", func, cure)
         expect_object("process of connected streams", func, CoProcessFunction, KeyedCoProcessFunction)
         name = "Keyed Co-Process" if keyed else "Co-Process"
-        return self._then(name, CoProcessSpec(typed(TypedCoProcess, func, output_type)), output_type)
+        info = type_of("process", output_type)
+        return self._then(name, CoProcessSpec(typed(TypedCoProcess, func, info)), info)
 
     def _then(self, name: str, spec: OperatorSpec, output_type: TypeInformation | None) -> DataStream:
-        expect_type(name, output_type)
         return two_inputs(name, spec, self.stream1, self.stream2, output_type)
 
 
@@ -135,21 +146,21 @@ def _key_type(stream: DataStream) -> str:
     return key_identity(partitioning.key_type if partitioning else None).describe
 
 
-class BroadcastStream:
+class BroadcastStream(Generic[T2]):
     """The result of ``broadcast(descriptor, ...)``, for ``stream.connect(broadcast_stream)``."""
 
-    def __init__(self, input_stream: DataStream, broadcast_state_descriptors: Iterable[MapStateDescriptor]) -> None:
+    def __init__(self, input_stream: DataStream[T2], broadcast_state_descriptors: Iterable[MapStateDescriptor]) -> None:
         self.input_stream = input_stream
         self.broadcast_state_descriptors = _checked(list(broadcast_state_descriptors))
 
 
-class BroadcastConnectedStream:
+class BroadcastConnectedStream(Generic[T1, T2]):
     """A stream, keyed or not, and a broadcast stream."""
 
     def __init__(
         self,
-        non_broadcast_stream: DataStream,
-        broadcast_stream: BroadcastStream,
+        non_broadcast_stream: DataStream[T1],
+        broadcast_stream: BroadcastStream[T2],
         broadcast_state_descriptors: Iterable[MapStateDescriptor],
     ) -> None:
         check_connected("connect", non_broadcast_stream, broadcast_stream.input_stream)
@@ -158,9 +169,9 @@ class BroadcastConnectedStream:
 
     def process(
         self,
-        func: BroadcastProcessFunction | KeyedBroadcastProcessFunction,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        func: BroadcastProcessFunction[T1, T2, R] | KeyedBroadcastProcessFunction[T1, T2, R, Any],
+        output_type: Declared = None,
+    ) -> DataStream[R]:
         """Process the records of both streams, with the broadcast states, and on a keyed stream with state and timers of the
         key."""
         if isinstance(self.non_broadcast_stream, KeyedStream):
@@ -169,12 +180,12 @@ class BroadcastConnectedStream:
         else:
             name = "Co-Process-Broadcast"
             expect_object("process of a stream without key and a broadcast one", func, BroadcastProcessFunction)
-        expect_type(name, output_type)
-        spec = BroadcastProcessSpec(typed(TypedBroadcast, func, output_type), tuple(self.broadcast_state_descriptors))
+        info = type_of(name, output_type)
+        spec = BroadcastProcessSpec(typed(TypedBroadcast, func, info), tuple(self.broadcast_state_descriptors))
         first, second = self.non_broadcast_stream, self.broadcast_stream.input_stream
         inputs = (*first._inputs, *(replace(i, index=1) for i in second._inputs))
-        operator = first._env._add(name, spec, inputs, output_type=output_type)
-        return DataStream(first._env, (Input(operator.id),), output_type)
+        operator = first._env._add(name, spec, inputs, output_type=info)
+        return DataStream(first._env, (Input(operator.id),), info)
 
 
 def _checked(descriptors: list[Any]) -> list[MapStateDescriptor]:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from types import GenericAlias
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from tidegate.base.generics import Accumulator, Generic, In, In1, In2, Key, Out
+from tidegate.base.generics import TypeVar as Variable
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
+from tidegate.datastream.output_tag import OutputTag
 from tidegate.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -93,6 +95,16 @@ KEY = TypeVar("KEY")
 W = TypeVar("W")
 W2 = TypeVar("W2")
 
+Selected = Variable("Selected", covariant=True, default=Any)
+Record = Variable("Record", default=Any)
+K = Variable("K", default=Any)
+V = Variable("V", default=Any)
+Given = Variable("Given", default=Any)
+Gotten = Variable("Gotten", default=Any)
+if TYPE_CHECKING:
+    Emitted: TypeAlias = Iterable[Out | tuple[OutputTag[Any], Any]] | None
+    """What process functions return: records, and ``tag, value`` for side outputs."""
+
 
 class KeyedStateStore(ABC):
     """Returns keyed state by descriptor, in ``open``. The handle is then valid for every record.
@@ -101,23 +113,25 @@ class KeyedStateStore(ABC):
     """
 
     @abstractmethod
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+    def get_state(self, state_descriptor: ValueStateDescriptor[V]) -> ValueState[V]:
         """Return the value state of this name, of the current key."""
 
     @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, state_descriptor: ListStateDescriptor[V]) -> ListState[V]:
         """Return the list state of this name, of the current key."""
 
     @abstractmethod
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_map_state(self, state_descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
         """Return the map state of this name, of the current key."""
 
     @abstractmethod
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor[V]) -> ReducingState[V]:
         """Return the reducing state of this name, of the current key."""
 
     @abstractmethod
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor[Given, Gotten]
+    ) -> AggregatingState[Given, Gotten]:
         """Return the aggregating state of this name, of the current key."""
 
 
@@ -165,82 +179,82 @@ class RuntimeContext(KeyedStateStore):
 class Function(FunctionObject, ABC):
     """Root of all functions: the life cycle. All hooks are optional."""
 
-    def open(self, runtime_context: RuntimeContext) -> None:
+    def open(self, runtime_context: RuntimeContext, /) -> None:
         """Get state and open connections. Called once per copy, before its first record."""
 
     open.does_nothing = True  # type: ignore[attr-defined]
 
 
-class MapFunction(Function):
+class MapFunction(Function, Generic[In, Out]):
     """Returns one record for each record."""
 
     @abstractmethod
-    def map(self, value: Any) -> Any:
+    def map(self, value: In, /) -> Out:
         """Return the result for a record."""
 
 
-class FlatMapFunction(Function):
+class FlatMapFunction(Function, Generic[In, Out]):
     """Returns any number of records for each record."""
 
     @abstractmethod
-    def flat_map(self, value: Any) -> Iterable[Any]:
+    def flat_map(self, value: In, /) -> Iterable[Out]:
         """Yield any number of records, or return a list."""
 
 
-class FilterFunction(Function):
+class FilterFunction(Function, Generic[In]):
     """Selects records."""
 
     @abstractmethod
-    def filter(self, value: Any) -> bool:
+    def filter(self, value: In, /) -> bool:
         """Return whether to keep the record."""
 
 
-class ReduceFunction(Function):
+class ReduceFunction(Function, Generic[Record]):
     """Combines two records of a key into one. The order of combination must not matter."""
 
     @abstractmethod
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: Record, value2: Record, /) -> Record:
         """``value1``: the reduction so far; ``value2``: the new record. The result is of the records' type; it may not change
         its arguments in place. The first record of a key is its own reduction."""
 
 
-class AggregateFunction(Function):
+class AggregateFunction(Function, Generic[In, Accumulator, Out]):
     """Aggregation with an accumulator of another type than records and result."""
 
     @abstractmethod
-    def create_accumulator(self) -> Any:
+    def create_accumulator(self) -> Accumulator:
         """Return a new, empty accumulator."""
 
     @abstractmethod
-    def add(self, value: Any, accumulator: Any) -> Any:
+    def add(self, value: In, accumulator: Accumulator, /) -> Accumulator:
         """Return the accumulator with the value added. It may be the same object, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any:
+    def get_result(self, accumulator: Accumulator, /) -> Out:
         """Return the result of an accumulator without changing it. May be called any number of times."""
 
     @abstractmethod
-    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+    def merge(self, acc_a: Accumulator, acc_b: Accumulator, /) -> Accumulator:
         """Merge two accumulators into one, for merging windows. May change and return one of them."""
 
 
-class KeySelector(Function):
+class KeySelector(Function, Generic[In, Selected]):
     """Selects the key of a record. The context of ``open`` refuses all calls: a selector runs before records reach a subtask."""
 
     @abstractmethod
-    def get_key(self, value: Any) -> Any:
+    def get_key(self, value: In, /) -> Selected:
         """Return the record's key: hashable, and the same for the same record in every process and at any time."""
 
 
-class Partitioner(Function):
+class Partitioner(Function, Generic[In]):
     """Selects the subtask of a key. ``open`` is as for a KeySelector."""
 
     @abstractmethod
-    def partition(self, key: Any, num_partitions: int) -> int:
+    def partition(self, key: In, num_partitions: int, /) -> int:
         """Return the subtask of the next operator, from 0 to ``num_partitions - 1``."""
 
 
-class ProcessFunction(Function):
+class ProcessFunction(Function, Generic[In, Out]):
     """Called for each record of a stream; emits any number of records, also to side outputs."""
 
     class Context(ABC):
@@ -255,11 +269,11 @@ class ProcessFunction(Function):
             """Return the record's event time in milliseconds; None if it has none."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element(self, value: In, ctx: ProcessFunction.Context, /) -> Emitted[Out]:
         """Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
 
 
-class KeyedProcessFunction(Function):
+class KeyedProcessFunction(Function, Generic[In, Out, Key]):
     """Called for each record of a keyed stream, with the state and the timers of the record's key."""
 
     class Context(ABC):
@@ -285,39 +299,39 @@ class KeyedProcessFunction(Function):
             """Which clock the timer was set on."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element(self, value: In, ctx: KeyedProcessFunction.Context, /) -> Emitted[Out]:
         """Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext, /) -> Emitted[Out]:
         """Handle a timer. Event-time timers fire once the watermark has passed them (all of them at the end of bounded input),
         processing-time timers once the clock has. Yield as in ``process_element``."""
 
 
-class CoMapFunction(Function):
+class CoMapFunction(Function, Generic[In1, In2, Out]):
     """For connected streams: the two inputs share the object, and on keyed streams the state of a key."""
 
     @abstractmethod
-    def map1(self, value: Any) -> Any:
+    def map1(self, value: In1, /) -> Out | None:
         """Return a record of the first input. None: nothing is emitted."""
 
     @abstractmethod
-    def map2(self, value: Any) -> Any:
+    def map2(self, value: In2, /) -> Out | None:
         """Return a record of the second input. None: nothing is emitted."""
 
 
-class CoFlatMapFunction(Function):
+class CoFlatMapFunction(Function, Generic[In1, In2, Out]):
     """For connected streams, as ``CoMapFunction``."""
 
     @abstractmethod
-    def flat_map1(self, value: Any) -> Iterable[Any] | None:
+    def flat_map1(self, value: In1, /) -> Iterable[Out] | None:
         """Return a record of the first input: yield any number of records, or return a list."""
 
     @abstractmethod
-    def flat_map2(self, value: Any) -> Iterable[Any] | None:
+    def flat_map2(self, value: In2, /) -> Iterable[Out] | None:
         """Return a record of the second input."""
 
 
-class CoProcessFunction(Function):
+class CoProcessFunction(Function, Generic[In1, In2, Out]):
     """Called for each record of two connected streams. The order between records of different inputs is undefined."""
 
     class Context(ABC):
@@ -332,15 +346,15 @@ class CoProcessFunction(Function):
             """Return the record's event time in milliseconds; None if it has none."""
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element1(self, value: In1, ctx: CoProcessFunction.Context, /) -> Emitted[Out]:
         """Return a record of the first input. Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element2(self, value: In2, ctx: CoProcessFunction.Context, /) -> Emitted[Out]:
         """Return a record of the second input."""
 
 
-class KeyedCoProcessFunction(Function):
+class KeyedCoProcessFunction(Function, Generic[In1, In2, Out, Key]):
     """Called for each record of two connected keyed streams. State and timers of a key are the same for both inputs."""
 
     class Context(ABC):
@@ -366,18 +380,18 @@ class KeyedCoProcessFunction(Function):
             """Which clock the timer was set on."""
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element1(self, value: In1, ctx: KeyedCoProcessFunction.Context, /) -> Emitted[Out]:
         """Return a record of the first input. Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element2(self, value: In2, ctx: KeyedCoProcessFunction.Context, /) -> Emitted[Out]:
         """Return a record of the second input."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext, /) -> Emitted[Out]:
         """Handle a timer, once the watermark of both inputs has passed it. Yield as in ``process_element1``."""
 
 
-class ProcessJoinFunction(Function):
+class ProcessJoinFunction(Function, Generic[In1, In2, Out]):
     """Called for each pair of records that an interval join finds."""
 
     class Context(ABC):
@@ -396,14 +410,12 @@ class ProcessJoinFunction(Function):
             """Return the later one of the two: the time of the emitted records."""
 
     @abstractmethod
-    def process_element(self, left: Any, right: Any, ctx: ProcessJoinFunction.Context) -> Iterable[Any] | None:
+    def process_element(self, left: In1, right: In2, ctx: ProcessJoinFunction.Context, /) -> Emitted[Out]:
         """Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
 
 
 class BaseBroadcastProcessFunction(Function):
     """The base of functions with broadcast state."""
-
-    __class_getitem__: Any = classmethod(GenericAlias)
 
     class BaseContext(ABC):
         """Valid during the call only."""
@@ -424,18 +436,18 @@ class BaseBroadcastProcessFunction(Function):
         """The context on the broadcast side."""
 
         @abstractmethod
-        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
             """Return the state for reading and writing."""
 
     class ReadOnlyContext(BaseContext):
         """The context on the other side."""
 
         @abstractmethod
-        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor[K, V]) -> ReadOnlyBroadcastState[K, V]:
             """Return the state for reading."""
 
 
-class BroadcastProcessFunction(BaseBroadcastProcessFunction):
+class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[In1, In2, Out]):
     """For a stream that is not keyed and a broadcast stream, whose state is available to all records of the first."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
@@ -445,15 +457,15 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction):
         """Of the other side: it may only read the broadcast state."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[Any] | None:
+    def process_element(self, value: In1, ctx: BroadcastProcessFunction.ReadOnlyContext, /) -> Emitted[Out]:
         """A record of the stream that is not broadcast. Yield as in a ``ProcessFunction``."""
 
     @abstractmethod
-    def process_broadcast_element(self, value: Any, ctx: BroadcastProcessFunction.Context) -> Iterable[Any] | None:
+    def process_broadcast_element(self, value: In2, ctx: BroadcastProcessFunction.Context, /) -> Emitted[Out]:
         """Handle a broadcast record. Every subtask gets it and must make the same changes of the state."""
 
 
-class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
+class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[In1, In2, Out, Key]):
     """For a keyed stream and a broadcast stream. Keyed state and timers belong to the keyed side."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
@@ -486,14 +498,14 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
             """Return the key of the record, or of the timer."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Iterable[Any] | None:
+    def process_element(self, value: In1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext, /) -> Emitted[Out]:
         """Return a record of the keyed stream. Yield as in a ``ProcessFunction``."""
 
     @abstractmethod
-    def process_broadcast_element(self, value: Any, ctx: KeyedBroadcastProcessFunction.Context) -> Iterable[Any] | None:
+    def process_broadcast_element(self, value: In2, ctx: KeyedBroadcastProcessFunction.Context, /) -> Emitted[Out]:
         """Handle a broadcast record. Every subtask gets it and must make the same changes of the state. There is no current key."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext, /) -> Emitted[Out]:
         """Handle a timer, with the broadcast state for reading. Yield as in ``process_element``."""
 
 
@@ -525,7 +537,7 @@ class FunctionSnapshotContext(ABC):
         """When the checkpoint was triggered, in milliseconds."""
 
 
-class SinkFunction(Function):
+class SinkFunction(Function, Generic[In]):
     """A simple way to write a sink, without any guarantee of its own: after a failure records are sent again.
 
     ``open`` and ``close`` are called around each round (and attempt), so the function writes its buffers before the round is
@@ -533,5 +545,5 @@ class SinkFunction(Function):
     """
 
     @abstractmethod
-    def invoke(self, value: Any, context: Any) -> None:
+    def invoke(self, value: In, context: Any, /) -> None:
         """Write one record. ``context`` has ``timestamp()`` and ``current_processing_time()``."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, NoReturn, Self
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
+from tidegate.base.generics import Generic, TypeVar
+from tidegate.common.object_types import Declared, type_of
 from tidegate.common.time import Duration, Time
-from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.connected_streams import check_connected, expect_object, two_inputs
 from tidegate.datastream.functions import KeySelector, ProcessJoinFunction
 from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.output_tag import OutputTag
-from tidegate.datastream.stream import DataStream, expect_type
+from tidegate.datastream.stream import DataStream
 from tidegate.datastream.typed_functions import TypedJoin, key_callable, typed
 from tidegate.datastream.window_functions import CoGroupFunction, FlatJoinFunction, JoinFunction, WindowFunction
 from tidegate.datastream.windowed_stream import WindowedStream
@@ -29,45 +30,44 @@ from tidegate.operators.windows.assigner import WindowAssigner
 from tidegate.operators.windows.evictors import Evictor
 from tidegate.operators.windows.trigger import Trigger
 
-Selector = Callable[[Any], Any] | KeySelector
 FIRST, SECOND = 0, 1
-Windows = TypeVar("Windows", bound="_TwoWindowed")
+T1 = TypeVar("T1", covariant=True, default=Any)
+T2 = TypeVar("T2", covariant=True, default=Any)
+R = TypeVar("R", default=Any)
 
 
-class _TwoStreams(Generic[Windows]):
+class _TwoStreams(Generic[T1, T2]):
     """Two streams, and the selectors of their keys."""
 
     _method: str
-    _windows: type[Windows]
 
-    def __init__(self, first: DataStream, second: DataStream) -> None:
+    def __init__(self, first: DataStream[T1], second: DataStream[T2]) -> None:
         if not isinstance(second, DataStream):
             raise wrong(self._method, "a stream", second, "pass a DataStream object")
         if first.get_execution_environment() is not second.get_execution_environment():
             raise ProgramError("The joined streams belong to different environments", where=self._method)
         self._first, self._second = first, second
         self._selectors: list[Callable[[Any], Any]] = []
-        self._key_type: TypeInformation | None = None
+        self._key_type: Declared = None
 
-    def where(self, key_selector: Selector, key_type: TypeInformation | None = None) -> Self:
+    def where(self, key_selector: Callable[[T1], Any] | KeySelector[T1, Any], key_type: Declared = None) -> Self:
         """Return the key of the first stream's records."""
-        expect_type("where", key_type)
-        self._selectors, self._key_type = [key_callable("where", key_selector)], key_type
+        self._key_type = type_of("where", key_type)
+        self._selectors = [key_callable("where", key_selector)]
         return self
 
-    def equal_to(self, key_selector: Selector) -> Self:
+    def equal_to(self, key_selector: Callable[[T2], Any] | KeySelector[T2, Any]) -> Self:
         """Return the key of the second stream's records. Keys are equal if their bytes are: give ``where`` a type if in doubt."""
         self._expect(1, "where(...) comes before equal_to(...)")
         self._selectors.append(key_callable("equal_to", key_selector))
         return self
 
-    def window(self, window_assigner: WindowAssigner[Any, Any]) -> Windows:
-        """Put the records of both streams into windows."""
+    def _in_windows(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
         self._expect(2, "where(...) and equal_to(...) come before window(...)")
         # each map has its own copy, so nobody else has its results
         both = self._first.map(_from_first).union(self._second.map(_from_second))
         keyed = both.key_by(_KeyOfEither(*self._selectors), self._key_type)
-        return self._windows(WindowedStream(keyed, window_assigner))
+        return WindowedStream(keyed, window_assigner)
 
     def _expect(self, selectors: int, rule: str) -> None:
         if len(self._selectors) != selectors:
@@ -75,7 +75,7 @@ class _TwoStreams(Generic[Windows]):
             raise ProgramError(rule, where=self._method, found=f"{len(self._selectors)} key selectors", cure=cure)
 
 
-class _TwoWindowed:
+class _TwoWindowed(Generic[T1, T2]):
     """The windows of two streams, before their function is set."""
 
     def __init__(self, windows: WindowedStream) -> None:
@@ -96,10 +96,14 @@ class _TwoWindowed:
         return self
 
 
-class WindowedJoin(_TwoWindowed):
+class WindowedJoin(_TwoWindowed[T1, T2]):
     """The result of ``JoinedStreams.window``."""
 
-    def apply(self, function: Any, output_type: TypeInformation | None = None) -> DataStream:
+    def apply(
+        self,
+        function: Callable[[T1, T2], R] | JoinFunction[T1, T2, R] | FlatJoinFunction[T1, T2, R],
+        output_type: Declared = None,
+    ) -> DataStream[R]:
         """Call a JoinFunction, a FlatJoinFunction, or a callable of two records that returns one, for each pair of a window."""
         if isinstance(function, type) or not (
             isinstance(function, JoinFunction | FlatJoinFunction) or callable(function)
@@ -109,10 +113,10 @@ class WindowedJoin(_TwoWindowed):
         return self._windowed.apply(_Join(function), output_type)
 
 
-class WindowedCoGroup(_TwoWindowed):
+class WindowedCoGroup(_TwoWindowed[T1, T2]):
     """The result of ``CoGroupedStreams.window``."""
 
-    def apply(self, function: CoGroupFunction, output_type: TypeInformation | None = None) -> DataStream:
+    def apply(self, function: CoGroupFunction[T1, T2, R], output_type: Declared = None) -> DataStream[R]:
         if not isinstance(function, CoGroupFunction):
             raise wrong(
                 "apply", "a CoGroupFunction object", function, "extend CoGroupFunction and pass an object of it"
@@ -120,16 +124,24 @@ class WindowedCoGroup(_TwoWindowed):
         return self._windowed.apply(_CoGroup(function), output_type)
 
 
-class JoinedStreams(_TwoStreams[WindowedJoin]):
+class JoinedStreams(_TwoStreams[T1, T2]):
     """The result of ``DataStream.join``: pairs of records with the same key in the same window."""
 
-    _method, _windows = "join", WindowedJoin
+    _method = "join"
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedJoin[T1, T2]:
+        """Put the records of both streams into windows."""
+        return WindowedJoin(self._in_windows(window_assigner))
 
 
-class CoGroupedStreams(_TwoStreams[WindowedCoGroup]):
+class CoGroupedStreams(_TwoStreams[T1, T2]):
     """The result of ``DataStream.co_group``: the records of both streams with the same key in the same window."""
 
-    _method, _windows = "co_group", WindowedCoGroup
+    _method = "co_group"
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedCoGroup[T1, T2]:
+        """Put the records of both streams into windows."""
+        return WindowedCoGroup(self._in_windows(window_assigner))
 
 
 # -- what runs ---------------------------------------------------------------------------------------------------------
@@ -176,10 +188,10 @@ class _Join(_CoGroup):
                     yield join(one, other)
 
 
-class IntervalJoin:
+class IntervalJoin(Generic[T1, T2]):
     """The result of ``interval_join``; ``between`` sets how far apart in time two records may be."""
 
-    def __init__(self, stream1: KeyedStream, stream2: KeyedStream) -> None:
+    def __init__(self, stream1: KeyedStream[T1, Any], stream2: KeyedStream[T2, Any]) -> None:
         check_connected("interval_join", stream1, stream2)
         for stream in (stream1, stream2):
             if not isinstance(stream, KeyedStream):
@@ -191,17 +203,17 @@ class IntervalJoin:
                 )
         self._streams = stream1, stream2
 
-    def in_event_time(self) -> IntervalJoin:
+    def in_event_time(self) -> Self:
         """Use event time: the default."""
         return self
 
-    def in_processing_time(self) -> IntervalJoin:
+    def in_processing_time(self) -> NoReturn:
         """Raise, as in Flink."""
         raise ProgramError(
             "Interval joins work in event time only", where="interval_join", found="in_processing_time()"
         )
 
-    def between(self, lower_bound: Time | Duration, upper_bound: Time | Duration) -> IntervalJoined:
+    def between(self, lower_bound: Time | Duration, upper_bound: Time | Duration) -> IntervalJoined[T1, T2]:
         """Join a right record with a left record if it is ``lower_bound`` to ``upper_bound`` later; both may be negative."""
         lower, upper = _millis(lower_bound), _millis(upper_bound)
         if lower > upper:
@@ -215,38 +227,38 @@ class IntervalJoin:
 
 
 @dataclass(frozen=True)
-class IntervalJoined:
+class IntervalJoined(Generic[T1, T2]):
     """The result of ``between``. Its methods return a new object."""
 
-    _left: KeyedStream
-    _right: KeyedStream
+    _left: KeyedStream[T1, Any]
+    _right: KeyedStream[T2, Any]
     _lower: int
     _upper: int
     _left_late: OutputTag | None = None
     _right_late: OutputTag | None = None
 
-    def lower_bound_exclusive(self) -> IntervalJoined:
+    def lower_bound_exclusive(self) -> IntervalJoined[T1, T2]:
         """Exclude the lower bound itself."""
         return replace(self, _lower=self._lower + 1)
 
-    def upper_bound_exclusive(self) -> IntervalJoined:
+    def upper_bound_exclusive(self) -> IntervalJoined[T1, T2]:
         """Exclude the upper bound itself."""
         return replace(self, _upper=self._upper - 1)
 
-    def side_output_left_late_data(self, output_tag: OutputTag) -> IntervalJoined:
+    def side_output_left_late_data(self, output_tag: OutputTag) -> IntervalJoined[T1, T2]:
         """Send late left records to this side output. Without it they are dropped."""
         return replace(self, _left_late=_expect_tag("side_output_left_late_data", output_tag))
 
-    def side_output_right_late_data(self, output_tag: OutputTag) -> IntervalJoined:
+    def side_output_right_late_data(self, output_tag: OutputTag) -> IntervalJoined[T1, T2]:
         """Send late right records to this side output. Without it they are dropped."""
         return replace(self, _right_late=_expect_tag("side_output_right_late_data", output_tag))
 
     def process(
-        self, process_join_function: ProcessJoinFunction, output_type: TypeInformation | None = None
-    ) -> DataStream:
+        self, process_join_function: ProcessJoinFunction[T1, T2, R], output_type: Declared = None
+    ) -> DataStream[R]:
         """Call the function for every pair. Emitted records have the later of the two times."""
         expect_object("process of an interval join", process_join_function, ProcessJoinFunction)
-        expect_type("process", output_type)
+        info = type_of("process", output_type)
         if self._lower > self._upper:
             raise ProgramError(
                 "The interval of the interval join is empty",
@@ -254,11 +266,11 @@ class IntervalJoined:
                 found=f"from {self._lower} to {self._upper} ms, without exclusive bounds",
                 cure="make the interval wider, or include its bounds",
             )
-        function = typed(TypedJoin, process_join_function, output_type)
+        function = typed(TypedJoin, process_join_function, info)
         left_late, right_late = (None if tag is None else tag.tag_id for tag in (self._left_late, self._right_late))
         left_fixed, right_fixed = (is_immutable(side.get_type()) for side in (self._left, self._right))
         spec = IntervalJoinSpec(function, self._lower, self._upper, left_late, right_late, left_fixed, right_fixed)
-        return two_inputs("Interval Join", spec, self._left, self._right, output_type)
+        return two_inputs("Interval Join", spec, self._left, self._right, info)
 
 
 def _millis(bound: Any) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
-from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation, Types
+from tidegate.base.generics import Generic, TypeVar
+from tidegate.common.object_types import Declared, type_of
+from tidegate.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, Types
 from tidegate.common.types import Row
 from tidegate.datastream.aggregations import (
     Field,
@@ -32,9 +34,17 @@ from tidegate.operators.windows.counting import CountSlidingWindowAssigner, Coun
 
 if TYPE_CHECKING:
     from tidegate.datastream.joined_streams import IntervalJoin
+    from tidegate.operators.windows.window import CountWindow
 
 
-class KeyedStream(DataStream):
+T = TypeVar("T", covariant=True, default=Any)
+K = TypeVar("K", covariant=True, default=Any)
+R = TypeVar("R", default=Any)
+N = TypeVar("N", default=Any)
+W = TypeVar("W", default=Any)
+
+
+class KeyedStream(DataStream[T], Generic[T, K]):
     """The result of ``key_by``. It is not an operator: it has neither name nor uid, and its partitioning cannot change.
 
     ``map``, ``flat_map`` and ``filter`` with a function object may use keyed state too.
@@ -49,64 +59,80 @@ class KeyedStream(DataStream):
         MAX_BY = 4
         SUM = 5
 
-    def __init__(self, origin_stream: DataStream, inputs: tuple[Input, ...]) -> None:
+    def __init__(self, origin_stream: DataStream[T], inputs: tuple[Input, ...]) -> None:
         super().__init__(origin_stream._env, inputs, origin_stream._type)
         self._origin_stream = origin_stream
 
-    def process(  # type: ignore[override]
-        self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
-    ) -> DataStream:
+    @overload  # type: ignore[override]
+    def process(self, func: KeyedProcessFunction[T, Any, K], output_type: RowTypeInfo) -> DataStream[Row]: ...
+
+    @overload
+    def process(self, func: KeyedProcessFunction[T, R, K], output_type: Declared = None) -> DataStream[R]: ...
+
+    def process(self, func: Any, output_type: Declared = None) -> DataStream[Any]:
         """Process records with the state and the timers of their key."""
         if not isinstance(func, KeyedProcessFunction):
             raise wrong(
                 "process of a keyed stream", "a KeyedProcessFunction object", func, "extend KeyedProcessFunction"
             )
-        return self._then("KEYED PROCESS", ProcessSpec(typed(TypedProcess, func, output_type)), output_type)
+        info = type_of("process", output_type)
+        return self._then("KEYED PROCESS", ProcessSpec(typed(TypedProcess, func, info)), info)
 
-    def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
+    def reduce(self, func: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]:
         """Reduce the records of a key: every record emits the new reduction."""
         function = typed(TypedReduce, expect_function("reduce", func, ReduceFunction), self._type)
         return self._reduced(function)
 
-    def sum(self, position_to_sum: Field = 0) -> DataStream:
+    def sum(self, position_to_sum: Field = 0) -> DataStream[T]:
         """Emit the sum of a field so far; the other fields are those of the key's first record."""
         return self._accumulate(KeyedStream.AccumulateType.SUM, position_to_sum)
 
-    def min(self, position_to_min: Field = 0) -> DataStream:
+    def min(self, position_to_min: Field = 0) -> DataStream[T]:
         """Emit the least value of a field so far; the other fields are those of the key's first record."""
         return self._accumulate(KeyedStream.AccumulateType.MIN, position_to_min)
 
-    def max(self, position_to_max: Field = 0) -> DataStream:
+    def max(self, position_to_max: Field = 0) -> DataStream[T]:
         """Emit the greatest value of a field so far; the other fields are those of the key's first record."""
         return self._accumulate(KeyedStream.AccumulateType.MAX, position_to_max)
 
-    def min_by(self, position_to_min_by: Field = 0) -> DataStream:
+    def min_by(self, position_to_min_by: Field = 0) -> DataStream[T]:
         """Emit the record with the least value of a field so far; of several the first."""
         return self._accumulate(KeyedStream.AccumulateType.MIN_BY, position_to_min_by)
 
-    def max_by(self, position_to_max_by: Field = 0) -> DataStream:
+    def max_by(self, position_to_max_by: Field = 0) -> DataStream[T]:
         """Emit the record with the greatest value of a field so far; of several the first."""
         return self._accumulate(KeyedStream.AccumulateType.MAX_BY, position_to_max_by)
 
-    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+    def window(self, window_assigner: WindowAssigner[T, W]) -> WindowedStream[T, K, W]:
         """Put the records of each key into windows."""
         return WindowedStream(self, window_assigner)
 
-    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream[T, K, CountWindow]:
         """Make windows of ``size`` records of a key; with ``slide`` a new window starts after that many records."""
         if slide == 0:
             return WindowedStream(self, CountTumblingWindowAssigner(size))
         return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
 
     def key_by(
-        self, key_selector: Callable[[Any], Any] | KeySelector, key_type: TypeInformation | None = None
-    ) -> KeyedStream:
+        self, key_selector: Callable[[T], N] | KeySelector[T, N], key_type: Declared = None
+    ) -> KeyedStream[T, N]:
         """Replace the key by another key."""
         return self._origin_stream.key_by(key_selector, key_type)
 
+    @overload  # type: ignore[override]
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: None = None
+    ) -> CloseableIterator[Row]: ...
+
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None = None, *, limit: int) -> list[Row]: ...
+
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None, limit: int) -> list[Row]: ...
+
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
-    ) -> CloseableIterator | list[Any]:
+    ) -> CloseableIterator[Row] | list[Row]:
         """Send the records to a sink, each as a ``Row`` of its key, ``f0``, and itself, ``f1``, as in PyFlink. They are not
         shuffled by key: records of one subtask keep their order.
         """
@@ -120,7 +146,7 @@ class KeyedStream(DataStream):
             pairs._change("execute_and_collect", parallelism=parallelism)
         return pairs.execute_and_collect(job_execution_name, limit)
 
-    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+    def interval_join(self, other_stream: KeyedStream[N, K]) -> IntervalJoin[T, N]:
         """Join records of two keyed streams with the same key whose times are close to each other (Java's API)."""
         from tidegate.datastream.joined_streams import IntervalJoin  # it makes streams
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from tidegate.common.conversion import Conversion, changes
+from tidegate.common.object_types import ObjectTypeInfo
 from tidegate.common.scalar_conversion import double_text, float_text
 from tidegate.common.serialization import LineEncoder
 from tidegate.common.typeinfo import (
@@ -41,7 +42,7 @@ def _text_of_declared(convert: Conversion, text: Callable[[Any], str], value: An
 
 
 def _java_formatter(info: TypeInformation) -> Callable[[Any], str] | None:
-    if isinstance(info, PickledBytesTypeInfo):
+    if isinstance(info, PickledBytesTypeInfo | ObjectTypeInfo):
         return None
     return None if isinstance(info, BasicTypeInfo) and info.describe() in _SAME_AS_STR else partial(java_text, info)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, overload
 
 from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import ProgramError
+from tidegate.base.generics import Generic, TypeVar
 from tidegate.base.hashing import new_token
 from tidegate.base.pickling import pickled
 from tidegate.base.user_code import calling_line
 from tidegate.common.conversion import converter
 from tidegate.common.execution_config import ExecutionConfig
-from tidegate.common.typeinfo import PickledBytesTypeInfo, TupleTypeInfo, TypeInformation, Types
+from tidegate.common.object_types import Declared, type_of
+from tidegate.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation, Types
+from tidegate.common.types import Row
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.formats.arrow_batches import Layout
 from tidegate.connectors.frames.for_each_checkpoint import for_each_checkpoint
@@ -76,13 +79,19 @@ if TYPE_CHECKING:
     from tidegate.datastream.windowed_stream import AllWindowedStream
     from tidegate.operators.windows.assigner import WindowAssigner
 
+T = TypeVar("T", covariant=True, default=Any)
+U = TypeVar("U", default=Any)
+R = TypeVar("R", default=Any)
+K = TypeVar("K", default=Any)
+W = TypeVar("W", default=Any)
 
-class DataStream(StreamOperatorSettings):
+
+class DataStream(StreamOperatorSettings, Generic[T]):
     """The records of one operator, of a side output, or of a union, maybe with a partitioning for the readers."""
 
     def __init__(
         self,
-        env: StreamExecutionEnvironment | DataStream,
+        env: StreamExecutionEnvironment | DataStream[T],
         inputs: tuple[Input, ...] = (),
         type_info: TypeInformation | None = None,
     ) -> None:
@@ -112,26 +121,42 @@ class DataStream(StreamOperatorSettings):
 
     # -- operators
 
-    def map(self, func: Callable[[Any], Any] | MapFunction, output_type: TypeInformation | None = None) -> DataStream:
+    @overload
+    def map(self, func: Callable[[T], Any] | MapFunction[T, Any], output_type: RowTypeInfo) -> DataStream[Row]: ...
+
+    @overload
+    def map(self, func: Callable[[T], R] | MapFunction[T, R], output_type: Declared = None) -> DataStream[R]: ...
+
+    def map(self, func: Any, output_type: Declared = None) -> DataStream[Any]:
         """Emit one record for each record."""
-        function = typed(TypedMap, expect_function("map", func, MapFunction), output_type)
-        return self._then("Map", MapSpec(function), output_type)
+        info = type_of("map", output_type)
+        function = typed(TypedMap, expect_function("map", func, MapFunction), info)
+        return self._then("Map", MapSpec(function), info)
 
+    @overload
     def flat_map(
-        self, func: Callable[[Any], Any] | FlatMapFunction, output_type: TypeInformation | None = None
-    ) -> DataStream:
-        """Emit any number of records for each record."""
-        function = typed(TypedFlatMap, expect_function("flat_map", func, FlatMapFunction), output_type)
-        return self._then("FlatMap", FlatMapSpec(function), output_type)
+        self, func: Callable[[T], Iterable[Any]] | FlatMapFunction[T, Any], output_type: RowTypeInfo
+    ) -> DataStream[Row]: ...
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+    @overload
+    def flat_map(
+        self, func: Callable[[T], Iterable[R]] | FlatMapFunction[T, R], output_type: Declared = None
+    ) -> DataStream[R]: ...
+
+    def flat_map(self, func: Any, output_type: Declared = None) -> DataStream[Any]:
+        """Emit any number of records for each record."""
+        info = type_of("flat_map", output_type)
+        function = typed(TypedFlatMap, expect_function("flat_map", func, FlatMapFunction), info)
+        return self._then("FlatMap", FlatMapSpec(function), info)
+
+    def filter(self, func: Callable[[T], bool] | FilterFunction[T]) -> DataStream[T]:
         """Keep the records for which the function returns True."""
         return self._then("Filter", FilterSpec(expect_function("filter", func, FilterFunction)), self._type)
 
     def map_batches(
         self,
         func: Callable[[Any], Any] | BatchMapFunction,
-        output_type: TypeInformation | None = None,
+        output_type: Declared = None,
         *,
         batch_format: str = "arrow",
         batch_size: int | None = None,
@@ -143,9 +168,9 @@ class DataStream(StreamOperatorSettings):
         returns, a ``pyarrow.RecordBatch`` ("arrow"), a data frame of "pandas" or "polars", or a dict of "numpy" arrays.
         ``batch_size``: the most records of a batch; batches may be smaller.
         """
-        expect_type("map_batches", output_type)
+        info = type_of("map_batches", output_type)
         function = expect_function("map_batches", func, BatchMapFunction)
-        return self._batched("map_batches", BatchMap, function, output_type, batch_format, batch_size)
+        return self._batched("map_batches", BatchMap, function, info, batch_format, batch_size)
 
     def filter_batches(
         self,
@@ -162,7 +187,7 @@ class DataStream(StreamOperatorSettings):
     def flat_map_batches(
         self,
         func: Callable[[Any], Any] | BatchFlatMapFunction,
-        output_type: TypeInformation | None = None,
+        output_type: Declared = None,
         *,
         batch_format: str = "arrow",
         batch_size: int | None = None,
@@ -172,19 +197,26 @@ class DataStream(StreamOperatorSettings):
         The results have no timestamps, because no result belongs to one input record. A function that returns ``(batch, rows)``
         keeps them: ``rows`` has for each result the number of an input record, from 0.
         """
-        expect_type("flat_map_batches", output_type)
+        info = type_of("flat_map_batches", output_type)
         function = expect_function("flat_map_batches", func, BatchFlatMapFunction)
-        return self._batched("flat_map_batches", BatchFlatMap, function, output_type, batch_format, batch_size)
+        return self._batched("flat_map_batches", BatchFlatMap, function, info, batch_format, batch_size)
 
-    def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> DataStream:
+    @overload
+    def process(self, func: ProcessFunction[T, Any], output_type: RowTypeInfo) -> DataStream[Row]: ...
+
+    @overload
+    def process(self, func: ProcessFunction[T, R], output_type: Declared = None) -> DataStream[R]: ...
+
+    def process(self, func: Any, output_type: Declared = None) -> DataStream[Any]:
         """Process records with timestamps, watermark and side outputs. State and timers need a keyed stream."""
         if isinstance(func, KeyedProcessFunction):
             raise wrong("process of a stream without key", "a ProcessFunction", func, "call key_by(...) first")
         if isinstance(func, type) or not hasattr(func, "process_element"):
             raise wrong("process", "a ProcessFunction object", func, "extend ProcessFunction and pass an object of it")
-        return self._then("PROCESS", ProcessSpec(typed(TypedProcess, func, output_type)), output_type)
+        info = type_of("process", output_type)
+        return self._then("PROCESS", ProcessSpec(typed(TypedProcess, func, info)), info)
 
-    def project(self, *field_indexes: int) -> DataStream:
+    def project(self, *field_indexes: int) -> DataStream[tuple[Any, ...]]:
         """Select fields of a tuple stream, in the given order."""
         if not isinstance(self._type, TupleTypeInfo):
             raise ProgramError(
@@ -202,7 +234,7 @@ class DataStream(StreamOperatorSettings):
         spec = MapSpec(lambda value: tuple([value[index] for index in field_indexes]))
         return self._then("Projection", spec, Types.TUPLE([types[index] for index in field_indexes]))
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream[T]:
         """Assign timestamps and watermarks, and replace those from upstream."""
         expect_strategy("assign_timestamps_and_watermarks", watermark_strategy)
         if watermark_strategy.alignment_group is not None:
@@ -211,30 +243,30 @@ class DataStream(StreamOperatorSettings):
             )
         return self._then("Timestamps/Watermarks", TimestampsSpec(watermark_strategy), self._type)
 
-    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+    def get_side_output(self, output_tag: OutputTag[U]) -> DataStream[U]:
         """Return the records that this stream's operator emits with the tag."""
         if not isinstance(output_tag, OutputTag):
             raise wrong("get_side_output", "an OutputTag", output_tag, 'OutputTag("late", Types.STRING())')
         operator = self._operator("get_side_output")
-        side = DataStream(self._env, (Input(operator.id, tag=output_tag.tag_id),), output_tag.type_info)
+        side: DataStream[U] = DataStream(self._env, (Input(operator.id, tag=output_tag.tag_id),), output_tag.type_info)
         if converter(output_tag.type_info) is None:
             return side
         return side.map(lambda value: value, output_tag.type_info)
 
-    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+    def window_all(self, window_assigner: WindowAssigner[T, W]) -> AllWindowedStream[T, W]:
         """Put all records into windows, whatever their key, in one subtask."""
         from tidegate.datastream.windowed_stream import AllWindowedStream  # it makes streams of this class
 
         return AllWindowedStream(self, window_assigner)
 
-    def join(self, other: DataStream) -> JoinedStreams:
+    def join(self, other: DataStream[U]) -> JoinedStreams[T, U]:
         """Join two streams: pairs of records with the same key in the same window: ``.where(key).equal_to(key).window(...)``
         (Java's)."""
         from tidegate.datastream.joined_streams import JoinedStreams  # it makes streams of this class
 
         return JoinedStreams(self, other)
 
-    def co_group(self, other: DataStream) -> CoGroupedStreams:
+    def co_group(self, other: DataStream[U]) -> CoGroupedStreams[T, U]:
         """Group the records of two streams with the same key in the same window, also where one stream has none; as ``join``
         (Java's)."""
         from tidegate.datastream.joined_streams import CoGroupedStreams  # it makes streams of this class
@@ -243,7 +275,7 @@ class DataStream(StreamOperatorSettings):
 
     # -- partitioning
 
-    def union(self, *streams: DataStream) -> DataStream:
+    def union(self, *streams: DataStream[U]) -> DataStream[T | U]:
         """Unite this stream with others. Records of each stream keep their order; between streams there is no order."""
         for stream in streams:
             if not isinstance(stream, DataStream):
@@ -262,12 +294,14 @@ class DataStream(StreamOperatorSettings):
         return DataStream(self._env, tuple(inputs), self._type)
 
     @overload
-    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+    def connect(self, ds: DataStream[U]) -> ConnectedStreams[T, U]: ...
 
     @overload
-    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, ds: BroadcastStream[U]) -> BroadcastConnectedStream[T, U]: ...
 
-    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+    def connect(
+        self, ds: DataStream[U] | BroadcastStream[U]
+    ) -> ConnectedStreams[T, U] | BroadcastConnectedStream[T, U]:
         """Connect this stream with another one, of any type, for a function with a method for each and shared state."""
         from tidegate.datastream.connected_streams import (  # they make streams
             BroadcastConnectedStream,
@@ -280,47 +314,47 @@ class DataStream(StreamOperatorSettings):
         return ConnectedStreams(self, ds)
 
     def key_by(
-        self, key_selector: Callable[[Any], Any] | KeySelector, key_type: TypeInformation | None = None
-    ) -> KeyedStream:
+        self, key_selector: Callable[[T], K] | KeySelector[T, K], key_type: Declared = None
+    ) -> KeyedStream[T, K]:
         """Partition by key: all records of a key go to one subtask, and downstream functions have state per key."""
         from tidegate.datastream.keyed_stream import KeyedStream  # it extends this class
 
-        expect_type("key_by", key_type)
+        info = type_of("key_by", key_type)
         selector = key_callable("key_by", key_selector)
-        keyed = Partitioning(Ship.HASH, selector=selector, key_type=key_type, pickled=pickled((selector, None)))
+        keyed = Partitioning(Ship.HASH, selector=selector, key_type=info, pickled=pickled((selector, None)))
         return KeyedStream(self, self._partitioned(keyed))
 
-    def rebalance(self) -> DataStream:
+    def rebalance(self) -> DataStream[T]:
         """Distribute records evenly over all downstream subtasks."""
         return self._shipped(Partitioning(Ship.REBALANCE))
 
-    def rescale(self) -> DataStream:
+    def rescale(self) -> DataStream[T]:
         """Distribute records evenly over nearby downstream subtasks: each gets records of some subtasks only."""
         return self._shipped(Partitioning(Ship.RESCALE))
 
-    def shuffle(self) -> DataStream:
+    def shuffle(self) -> DataStream[T]:
         """Distribute records at random."""
         return self._shipped(Partitioning(Ship.SHUFFLE))
 
-    def forward(self) -> DataStream:
+    def forward(self) -> DataStream[T]:
         """Send records of each subtask to the downstream subtask of the same number, at the same parallelism."""
         return self._shipped(Partitioning(Ship.FORWARD))
 
     @overload
-    def broadcast(self) -> DataStream: ...
+    def broadcast(self) -> DataStream[T]: ...
 
     @overload
     def broadcast(
         self,
         broadcast_state_descriptor: MapStateDescriptor,
         *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> BroadcastStream: ...
+    ) -> BroadcastStream[T]: ...
 
     def broadcast(
         self,
         broadcast_state_descriptor: MapStateDescriptor | None = None,
         *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> DataStream | BroadcastStream:
+    ) -> DataStream[T] | BroadcastStream[T]:
         """Send every record to every subtask. With descriptors: for ``connect``, whose function then has these states."""
         from tidegate.datastream.connected_streams import BroadcastStream  # it makes streams
 
@@ -329,13 +363,15 @@ class DataStream(StreamOperatorSettings):
             return stream
         return BroadcastStream(stream, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
-    def global_(self) -> DataStream:
+    def global_(self) -> DataStream[T]:
         """Send all records to the first subtask (Java's ``global``, a reserved word here)."""
         return self._shipped(Partitioning(Ship.GLOBAL))
 
     def partition_custom(
-        self, partitioner: Callable[[Any, int], int] | Partitioner, key_selector: Callable[[Any], Any] | KeySelector
-    ) -> DataStream:
+        self,
+        partitioner: Callable[[K, int], int] | Partitioner[K],
+        key_selector: Callable[[T], K] | KeySelector[T, K],
+    ) -> DataStream[T]:
         """Send each record to the subtask ``partitioner(key, n)``. The result is not keyed."""
         selector = key_callable("partition_custom", key_selector)
         index = partition_callable("partition_custom", partitioner)
@@ -362,7 +398,7 @@ class DataStream(StreamOperatorSettings):
         return stream._sink("Writer", as_written_by_flink(sink, stream._type))
 
     def add_sink(
-        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | AddedSink | Callable[[Any], Any]
+        self, sink_func: SinkFunction[T] | TwoPhaseCommitSinkFunction | AddedSink | Callable[[T], Any]
     ) -> DataStreamSink:
         """Send every record to a SinkFunction, a TwoPhaseCommitSinkFunction, a sink that PyFlink has as a SinkFunction
         (StreamingFileSink, JdbcSink, FlinkKafkaProducer), or a callable that takes a record."""
@@ -387,9 +423,20 @@ class DataStream(StreamOperatorSettings):
         stream = self if text is None else self._then("Format", MapSpec(text), Types.STRING())
         return stream._sink("Print to Std. Out", PrintSink(sink_identifier or ""))
 
+    @overload
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: None = None
+    ) -> CloseableIterator[T]: ...
+
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None = None, *, limit: int) -> list[T]: ...
+
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None, limit: int) -> list[T]: ...
+
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
-    ) -> CloseableIterator | list[Any]:
+    ) -> CloseableIterator[T] | list[T]:
         """Run the program and return this stream's records: an iterator, or with a limit a list of the first records.
 
         Close the iterator, or use it in a ``with`` statement: an unbounded job runs until then.
@@ -416,7 +463,7 @@ class DataStream(StreamOperatorSettings):
         with iterator:
             return [value for _, value in zip(range(limit), iterator, strict=False)]
 
-    def cache(self) -> CachedDataStream:
+    def cache(self) -> CachedDataStream[T]:
         """Cache this stream: the first job that needs it stores its records, and later jobs of this environment read them. BATCH
         mode only."""
         from tidegate.datastream.cached_stream import cached  # it extends this class
@@ -443,8 +490,7 @@ class DataStream(StreamOperatorSettings):
         """Return the stream for readers that do not use this stream's key. Records of a key still stay together."""
         return self._inputs
 
-    def _then(self, name: str, spec: OperatorSpec, type_info: TypeInformation | None) -> DataStream:
-        expect_type(name, type_info)
+    def _then(self, name: str, spec: OperatorSpec, type_info: TypeInformation | None) -> DataStream[Any]:
         operator = self._env._add(name, spec, self._inputs, output_type=type_info)
         return DataStream(self._env, (Input(operator.id),), type_info)
 
@@ -471,7 +517,7 @@ class DataStream(StreamOperatorSettings):
     def _partitioned(self, partitioning: Partitioning) -> tuple[Input, ...]:
         return tuple(Input(i.upstream, partitioning, i.tag) for i in self._inputs)
 
-    def _shipped(self, partitioning: Partitioning) -> DataStream:
+    def _shipped(self, partitioning: Partitioning) -> DataStream[T]:
         return DataStream(self._env, self._partitioned(partitioning), self._type)
 
 
@@ -501,11 +547,6 @@ def expect_function(method: str, function: Any, base: type[Function]) -> Any:
             cure="write a plain function, or an AsyncFunction for AsyncDataStream.unordered_wait(...)",
         )
     return function
-
-
-def expect_type(method: str, info: Any) -> None:
-    if info is not None and not isinstance(info, TypeInformation):
-        raise wrong(method, "type information or None", info, "use a type of Types, for example Types.STRING()")
 
 
 def expect_strategy(method: str, strategy: Any) -> None:

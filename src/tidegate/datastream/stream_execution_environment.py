@@ -6,10 +6,11 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, overload
 
 from tidegate.base.arguments import expect_int, expect_text, wrong
 from tidegate.base.errors import ProgramError
+from tidegate.base.generics import TypeVar
 from tidegate.base.pickling import pickled
 from tidegate.base.user_code import calling_line
 from tidegate.common import global_configuration
@@ -18,6 +19,7 @@ from tidegate.common.conversion import collection_converter, takes_anything
 from tidegate.common.execution_config import ExecutionConfig
 from tidegate.common.job_client import JobClient
 from tidegate.common.job_execution_result import JobExecutionResult
+from tidegate.common.object_types import Declared, type_of
 from tidegate.common.options import (
     BUFFER_TIMEOUT,
     BUFFER_TIMEOUT_ENABLED,
@@ -29,7 +31,8 @@ from tidegate.common.options import (
     SAVEPOINT_DIR,
 )
 from tidegate.common.restart_strategy import RestartStrategyConfiguration
-from tidegate.common.typeinfo import TypeInformation, Types
+from tidegate.common.typeinfo import BasicTypeInfo, TupleTypeInfo, TypeInformation, Types
+from tidegate.common.types import Row
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.formats.avro_schemas import AvroInputFormat
 from tidegate.connectors.frames.sources import DataFrameSource, StreamReaderSource
@@ -46,7 +49,7 @@ from tidegate.datastream.job_dependencies import JobDependencies
 from tidegate.datastream.program import build_program, execution_plan
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
-from tidegate.datastream.stream import DataStream, expect_strategy, expect_type
+from tidegate.datastream.stream import DataStream, expect_strategy
 from tidegate.graph.transformation import Input, OperatorSpec, Program, Role, Transformation
 from tidegate.operators.contracts.source import Source
 from tidegate.operators.contracts.specs import SourceSpec
@@ -54,6 +57,8 @@ from tidegate.operators.contracts.specs import SourceSpec
 __all__ = ["StreamExecutionEnvironment"]
 
 DEFAULT_CHECKPOINT_INTERVAL = 500
+T = TypeVar("T", default=Any)
+V = TypeVar("V", default=Any)
 
 
 class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
@@ -243,25 +248,33 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
 
     # -- sources
 
-    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
+    @overload
+    def from_collection(
+        self, collection: Iterable[T], type_info: BasicTypeInfo | TupleTypeInfo | None = None
+    ) -> DataStream[T]: ...
+
+    @overload
+    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation[V] | type[V]) -> DataStream[V]: ...
+
+    def from_collection(self, collection: Iterable[Any], type_info: Declared = None) -> DataStream[Any]:
         """Emit the values in order, from one subtask, as values of the type: tuples and dicts become rows, integers wrap around.
 
         Any iterable is read completely, at once; values of a numpy array become Python's. Texts, dicts, sets and DataFrames are
         refused (``from_dataframe`` takes those of Spark).
         """
-        expect_type("from_collection", type_info)
-        records, convert = records_of("from_collection", collection), collection_converter(type_info)
+        info = type_of("from_collection", type_info)
+        records, convert = records_of("from_collection", collection), collection_converter(info)
         values = list(records) if convert is None else [convert.call(value) for value in records]
-        spec = SourceSpec(CollectionSource(values, type_info))
-        return self._source("Collection Source", spec, type_info).force_non_parallel()
+        spec = SourceSpec(CollectionSource(values, info))
+        return self._source("Collection Source", spec, info).force_non_parallel()
 
     def from_source(
         self,
-        source: Source,
+        source: Source[T],
         watermark_strategy: WatermarkStrategy,
         source_name: str,
-        type_info: TypeInformation | None = None,
-    ) -> DataStream:
+        type_info: Declared = None,
+    ) -> DataStream[T]:
         """Read a source, with timestamps and watermarks by the strategy for each of its splits.
 
         Records become values of ``type_info`` before the strategy sees them: rows get its names, numbers its class. A record that
@@ -270,14 +283,14 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         if not isinstance(source, Source):
             raise wrong("from_source", "a Source", source, "for a list use from_collection")
         expect_strategy("from_source", watermark_strategy)
-        expect_type("from_source", type_info)
+        info = type_of("from_source", type_info)
         expect_text("from_source", source_name, "give the source a name")
         produced = source.get_produced_type() if hasattr(source, "get_produced_type") else None
-        spec = SourceSpec(source, watermark_strategy, _to_convert(type_info, produced))
-        return self._source(source_name, spec, produced if type_info is None else type_info, is_named=True)
+        spec = SourceSpec(source, watermark_strategy, _to_convert(info, produced))
+        return self._source(source_name, spec, produced if info is None else info, is_named=True)
 
     def add_source(
-        self, source_func: AddedSource, source_name: str = "Custom Source", type_info: TypeInformation | None = None
+        self, source_func: AddedSource, source_name: str = "Custom Source", type_info: Declared = None
     ) -> DataStream:
         """Read a source in the form of former Flink versions: a FlinkKafkaConsumer. Deprecated: use ``from_source``."""
         if not isinstance(source_func, AddedSource):
@@ -286,7 +299,7 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
 
     def socket_text_stream(
         self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0, *, write_ahead: bool = False
-    ) -> DataStream:
+    ) -> DataStream[str]:
         """Read lines from a socket, in one subtask, until the sender closes it and ``max_retry`` further connections (-1: for
         ever). Lines are not sent again: a failure loses lines after the latest checkpoint, so the job is at-most-once.
         ``write_ahead``: lines are logged on checkpoint storage before they are processed, and can be read again there.
@@ -294,21 +307,21 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         source = SocketSource(hostname, port, delimiter, max_retry, write_ahead=write_ahead)
         return self._source("Socket Stream", SourceSpec(source), Types.STRING()).force_non_parallel()
 
-    def from_dataframe(self, frame: Any, type_info: TypeInformation | None = None) -> DataStream:
+    def from_dataframe(self, frame: Any, type_info: Declared = None) -> DataStream[Row]:
         """Read the rows of a Spark DataFrame as ``Row`` records: a bounded source. Spark computes it once, at the first start of
         the job, and its rows are stored with the checkpoints: after a failure the job reads the same rows again."""
-        expect_type("from_dataframe", type_info)
-        spec = SourceSpec(DataFrameSource(frame), declared=_to_convert(type_info))
-        return self._source("DataFrame", spec, type_info)
+        info = type_of("from_dataframe", type_info)
+        spec = SourceSpec(DataFrameSource(frame), declared=_to_convert(info))
+        return self._source("DataFrame", spec, info)
 
-    def from_data_source(self, data_source: Any, type_info: TypeInformation | None = None) -> DataStream:
+    def from_data_source(self, data_source: Any, type_info: Declared = None) -> DataStream[Row]:
         """Read a Python ``DataSource`` (``pyspark.sql.datasource``) with a stream reader, as ``Row`` records. Checkpoints contain
         its offsets."""
-        expect_type("from_data_source", type_info)
-        spec = SourceSpec(StreamReaderSource(data_source), declared=_to_convert(type_info))
-        return self._source(type(data_source).__name__, spec, type_info)
+        info = type_of("from_data_source", type_info)
+        spec = SourceSpec(StreamReaderSource(data_source), declared=_to_convert(info))
+        return self._source(type(data_source).__name__, spec, info)
 
-    def create_input(self, input_format: Any, type_info: TypeInformation | None = None) -> DataStream:
+    def create_input(self, input_format: Any, type_info: Declared = None) -> DataStream:
         """Read an ``AvroInputFormat``; for other sources use ``from_source``."""
         if not isinstance(input_format, AvroInputFormat):
             raise wrong("create_input", "an AvroInputFormat", input_format, "use from_source(...) for other sources")

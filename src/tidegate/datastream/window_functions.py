@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from types import GenericAlias
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from tidegate.base.generics import Generic, In, In1, In2, Key, Out, TypeVar, Window
+from tidegate.datastream.output_tag import OutputTag
 from tidegate.operators.contracts.functions import FunctionObject
+
+Fired = TypeVar("Fired", covariant=True, default=Any)
+
+if TYPE_CHECKING:
+    Emitted: TypeAlias = Iterable[Out | tuple[OutputTag[Any], Any]] | None
+    """What window functions return: records, and ``tag, value`` for side outputs."""
 
 
 class _StateStore(Protocol):
@@ -24,39 +31,31 @@ class _StateStore(Protocol):
     def get_aggregating_state(self, state_descriptor: Any) -> Any: ...
 
 
-class WindowFunction(FunctionObject, ABC):
+class WindowFunction(FunctionObject, Generic[In, Out, Key, Window], ABC):
     """Gets all records of a key's window at once."""
 
-    __class_getitem__: Any = classmethod(GenericAlias)
-
     @abstractmethod
-    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
+    def apply(self, key: Key, window: Window, inputs: Iterable[In], /) -> Iterable[Out]:
         """Yield results. Called for a key whenever a window fires. ``inputs``: its records in the order of arrival; after
         ``reduce`` or ``aggregate`` the one result."""
 
 
-class AllWindowFunction(FunctionObject, ABC):
+class AllWindowFunction(FunctionObject, Generic[In, Out, Window], ABC):
     """Gets all records of a window of a whole stream at once."""
 
-    __class_getitem__: Any = classmethod(GenericAlias)
-
     @abstractmethod
-    def apply(self, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
+    def apply(self, window: Window, inputs: Iterable[In], /) -> Iterable[Out]:
         """As ``WindowFunction.apply``, of a stream without keys."""
 
 
-class ProcessWindowFunction(FunctionObject, ABC):
+class ProcessWindowFunction(FunctionObject, Generic[In, Out, Key, Window], ABC):
     """A window function that sees time and state. ``yield tag, value`` with an OutputTag goes to that side output."""
 
-    __class_getitem__: Any = classmethod(GenericAlias)
-
-    class Context(ABC):
+    class Context(Generic[Fired], ABC):
         """Valid during the call only."""
 
-        __class_getitem__: Any = classmethod(GenericAlias)
-
         @abstractmethod
-        def window(self) -> Any:
+        def window(self) -> Fired:
             """Return the window that fires."""
 
         @abstractmethod
@@ -77,27 +76,25 @@ class ProcessWindowFunction(FunctionObject, ABC):
             """State of this key, for all its windows."""
 
     @abstractmethod
-    def process(self, key: Any, context: ProcessWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any]:
+    def process(
+        self, key: Key, context: ProcessWindowFunction.Context[Window], elements: Iterable[In], /
+    ) -> Emitted[Out]:
         """Yield results. Called for a key whenever a window fires."""
 
-    def clear(self, context: ProcessWindowFunction.Context) -> None:
+    def clear(self, context: ProcessWindowFunction.Context[Window], /) -> None:
         """Clear the state of the window. Called for every key and window when the window and its allowed lateness have ended."""
 
     clear.does_nothing = True  # type: ignore[attr-defined]
 
 
-class ProcessAllWindowFunction(FunctionObject, ABC):
+class ProcessAllWindowFunction(FunctionObject, Generic[In, Out, Window], ABC):
     """As ``ProcessWindowFunction``, of a stream without keys."""
 
-    __class_getitem__: Any = classmethod(GenericAlias)
-
-    class Context(ABC):
+    class Context(Generic[Fired], ABC):
         """Valid during the call only."""
 
-        __class_getitem__: Any = classmethod(GenericAlias)
-
         @abstractmethod
-        def window(self) -> Any:
+        def window(self) -> Fired:
             """Return the window that fires."""
 
         @abstractmethod
@@ -109,34 +106,34 @@ class ProcessAllWindowFunction(FunctionObject, ABC):
             """State that all windows share."""
 
     @abstractmethod
-    def process(self, context: ProcessAllWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any]:
+    def process(self, context: ProcessAllWindowFunction.Context[Window], elements: Iterable[In], /) -> Emitted[Out]:
         """Yield results. Called whenever a window fires."""
 
-    def clear(self, context: ProcessAllWindowFunction.Context) -> None:
+    def clear(self, context: ProcessAllWindowFunction.Context[Window], /) -> None:
         """Clear the state of the window. Called for every window when it and its allowed lateness have ended."""
 
     clear.does_nothing = True  # type: ignore[attr-defined]
 
 
-class JoinFunction(FunctionObject, ABC):
+class JoinFunction(FunctionObject, Generic[In1, In2, Out], ABC):
     """Joins two streams by key and window: called for each pair, one result each."""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Any:
+    def join(self, first: In1, second: In2, /) -> Out:
         """Return one result for a pair of records with the same key and window."""
 
 
-class FlatJoinFunction(FunctionObject, ABC):
+class FlatJoinFunction(FunctionObject, Generic[In1, In2, Out], ABC):
     """As JoinFunction, with any number of results for each pair."""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Iterable[Any]:
+    def join(self, first: In1, second: In2, /) -> Iterable[Out] | None:
         """Yield any number of results for a pair of records with the same key and window."""
 
 
-class CoGroupFunction(FunctionObject, ABC):
+class CoGroupFunction(FunctionObject, Generic[In1, In2, Out], ABC):
     """Called once for each key and window, with the records of both streams, also those without a partner."""
 
     @abstractmethod
-    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Iterable[Any]:
+    def co_group(self, first: Iterable[In1], second: Iterable[In2], /) -> Iterable[Out] | None:
         """Yield any number of results for a key and window in which at least one stream has records."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
+from tidegate.base.generics import Generic, TypeVar
 from tidegate.base.user_code import calling_line
 from tidegate.common.conversion import converter
+from tidegate.common.object_types import Declared, type_of
 from tidegate.common.time import Duration, Time, millis_of
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation
 from tidegate.datastream.aggregates import Aggregate, Aggregation
@@ -23,7 +25,7 @@ from tidegate.datastream.aggregations import (
 )
 from tidegate.datastream.functions import AggregateFunction, ReduceFunction
 from tidegate.datastream.output_tag import OutputTag
-from tidegate.datastream.stream import DataStream, expect_function, expect_type
+from tidegate.datastream.stream import DataStream, expect_function
 from tidegate.datastream.window_functions import (
     AllWindowFunction,
     ProcessAllWindowFunction,
@@ -51,7 +53,24 @@ if TYPE_CHECKING:
     from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 
-class _Windows:
+T = TypeVar("T", covariant=True, default=Any)
+K = TypeVar("K", covariant=True, default=Any)
+W = TypeVar("W", default=Any)
+A = TypeVar("A", default=Any)
+R = TypeVar("R", default=Any)
+S = TypeVar("S", default=Any)
+
+if TYPE_CHECKING:
+    OfWindow: TypeAlias = (
+        WindowFunction[S, R, K, W]
+        | ProcessWindowFunction[S, R, K, W]
+        | AllWindowFunction[S, R, W]
+        | ProcessAllWindowFunction[S, R, W]
+    )
+    """A function of a window; which of them a stream takes depends on its key, and is checked when it is called."""
+
+
+class _Windows(Generic[T, K, W]):
     """The base of both. Methods that describe the windows return this object; methods with a function make an operator."""
 
     _label: str
@@ -59,7 +78,7 @@ class _Windows:
     _process: type[Any]
     _shapes: tuple[Shape, Shape]
 
-    def __init__(self, keyed: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+    def __init__(self, keyed: KeyedStream[T, K], window_assigner: WindowAssigner[T, W]) -> None:
         if not isinstance(window_assigner, WindowAssigner):
             cure = "for example TumblingEventTimeWindows.of(Time.seconds(10))"
             raise wrong("window", "a WindowAssigner object", window_assigner, cure)
@@ -115,26 +134,69 @@ class _Windows:
 
     # -- operators
 
+    @overload
     def reduce(
         self,
-        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
-        window_function: Any = None,
-        output_type: TypeInformation | None = None,
-    ) -> DataStream:
+        reduce_function: Callable[[T, T], T] | ReduceFunction[T],
+        window_function: None = None,
+        output_type: Declared = None,
+    ) -> DataStream[T]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T, T], T] | ReduceFunction[T],
+        window_function: OfWindow[T, R, K, W],
+        output_type: Declared = None,
+    ) -> DataStream[R]: ...
+
+    def reduce(
+        self, reduce_function: Any, window_function: Any = None, output_type: Declared = None
+    ) -> DataStream[Any]:
         """Reduce each window to one value, record by record. The window function gets the value when the window fires."""
         function = expect_function("reduce", reduce_function, ReduceFunction)
         if window_function is None and output_type is None:
             output_type = self._keyed_stream._type
         return self._result(Reduced(function, self._value_type()), window_function, output_type, function)
 
+    @overload
     def aggregate(
         self,
-        aggregate_function: AggregateFunction | Aggregate,
+        aggregate_function: AggregateFunction[T, A, R],
+        window_function: None = None,
+        accumulator_type: Declared = None,
+        output_type: Declared = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T, A, S],
+        window_function: OfWindow[S, R, K, W],
+        accumulator_type: Declared = None,
+        output_type: Declared = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: Aggregate | Aggregation,
+        window_function: OfWindow[Any, R, K, W],
+        accumulator_type: Declared = None,
+        output_type: Declared = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def aggregate(self, aggregate_function: Aggregate | Aggregation, *more: Aggregate) -> DataStream[Any]: ...
+
+    def aggregate(
+        self,
+        aggregate_function: Any,
         window_function: Any = None,
         accumulator_type: Any = None,
         output_type: Any = None,
         *more: Aggregate,
-    ) -> DataStream:
+    ) -> DataStream[Any]:
         """Aggregate each window in an accumulator, record by record. Its result is emitted when the window fires.
 
         Instead of a function there may be any number of ``Aggregates``: ``aggregate(Aggregates.sum("price"), Aggregates.count())``
@@ -151,49 +213,47 @@ class _Windows:
         if isinstance(aggregate_function, type) or not all(hasattr(aggregate_function, part) for part in parts):
             cure = "extend AggregateFunction and pass an object of it"
             raise wrong("aggregate", "an AggregateFunction object", aggregate_function, cure)
-        expect_type("aggregate", accumulator_type)
-        contents = Aggregated(aggregate_function, _or_pickled(accumulator_type))
+        contents = Aggregated(aggregate_function, _or_pickled(type_of("aggregate", accumulator_type)))
         return self._result(contents, window_function, output_type, aggregate_function)
 
-    def apply(self, window_function: Any, output_type: TypeInformation | None = None) -> DataStream:
+    def apply(self, window_function: OfWindow[T, R, K, W], output_type: Declared = None) -> DataStream[R]:
         """Call the function with all records of a window when it fires."""
         if not isinstance(window_function, self._apply):
             raise wrong("apply", f"a {self._apply.__name__} object", window_function, f"extend {self._apply.__name__}")
         return self._result(Buffered(self._value_type()), window_function, output_type)
 
-    def process(self, process_window_function: Any, output_type: TypeInformation | None = None) -> DataStream:
+    def process(self, process_window_function: OfWindow[T, R, K, W], output_type: Declared = None) -> DataStream[R]:
         """Call the function with all records of a window when it fires, with time and state."""
         name = self._process.__name__
         if not isinstance(process_window_function, self._process):
             raise wrong("process", f"a {name} object", process_window_function, f"extend {name}")
         return self._result(Buffered(self._value_type()), process_window_function, output_type)
 
-    def sum(self, position_to_sum: Field = 0) -> DataStream:
+    def sum(self, position_to_sum: Field = 0) -> DataStream[T]:
         """Emit the sum of a field; the other fields are those of the window's first record (Java's)."""
         return self.reduce(SumOf(expect_field("sum", position_to_sum)))
 
-    def min(self, position_to_min: Field = 0) -> DataStream:
+    def min(self, position_to_min: Field = 0) -> DataStream[T]:
         """Emit the least value of a field; the other fields are those of the window's first record (Java's)."""
         return self.reduce(LeastOf(expect_field("min", position_to_min)))
 
-    def max(self, position_to_max: Field = 0) -> DataStream:
+    def max(self, position_to_max: Field = 0) -> DataStream[T]:
         """Emit the greatest value of a field; the other fields are those of the window's first record (Java's)."""
         return self.reduce(GreatestOf(expect_field("max", position_to_max)))
 
-    def min_by(self, position_to_min_by: Field = 0) -> DataStream:
+    def min_by(self, position_to_min_by: Field = 0) -> DataStream[T]:
         """Emit the record with the least value of a field; of several the first (Java's)."""
         return self.reduce(RecordWithLeast(expect_field("min_by", position_to_min_by)))
 
-    def max_by(self, position_to_max_by: Field = 0) -> DataStream:
+    def max_by(self, position_to_max_by: Field = 0) -> DataStream[T]:
         """Emit the record with the greatest value of a field; of several the first (Java's)."""
         return self.reduce(RecordWithGreatest(expect_field("max_by", position_to_max_by)))
 
     # -- inside
 
-    def _result(
-        self, contents: Contents, function: Any, output_type: TypeInformation | None, aggregation: Any = None
-    ) -> DataStream:
-        assigner = self._window_assigner
+    def _result(self, contents: Contents, function: Any, declared: Declared, aggregation: Any = None) -> DataStream:
+        output_type = type_of("a window", declared)
+        assigner: WindowAssigner[Any, Any] = self._window_assigner
         trigger = self._trigger or self._mergeable(assigner.get_default_trigger(self.get_execution_environment()))
         self._check_merge(contents)
         operation = WindowOperation(
@@ -246,23 +306,23 @@ class _Windows:
         return _or_pickled(self._keyed_stream._type)
 
 
-class WindowedStream(_Windows):
+class WindowedStream(_Windows[T, K, W]):
     """The windows of a keyed stream: each key has its own. The result of ``KeyedStream.window``."""
 
     _label, _apply, _process = "Window", WindowFunction, ProcessWindowFunction
     _shapes = (Shape.APPLY, Shape.PROCESS)
 
-    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+    def __init__(self, keyed_stream: KeyedStream[T, K], window_assigner: WindowAssigner[T, W]) -> None:
         super().__init__(keyed_stream, window_assigner)
 
 
-class AllWindowedStream(_Windows):
+class AllWindowedStream(_Windows[T, int, W]):
     """The windows of a stream without keys, in one subtask. The result of ``DataStream.window_all``."""
 
     _label, _apply, _process = "AllWindow", AllWindowFunction, ProcessAllWindowFunction
     _shapes = (Shape.APPLY_ALL, Shape.PROCESS_ALL)
 
-    def __init__(self, data_stream: DataStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+    def __init__(self, data_stream: DataStream[T], window_assigner: WindowAssigner[T, W]) -> None:
         super().__init__(data_stream.key_by(_one_key), window_assigner)
 
     def _result(self, *arguments: Any) -> DataStream:

@@ -12,10 +12,14 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from tidegate.base.errors import ArgumentTypeError
+from tidegate.base.generics import Generic, TypeVar
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.job_client import RunningJob
+from tidegate.common.object_types import type_of
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.common.watermark_strategy import TimestampAssigner
+
+Side = TypeVar("Side", default=Any)
 
 KeySelector = Callable[[UserValue], UserValue]
 """Record -> key."""
@@ -236,7 +240,7 @@ class Program:
     told: Callable[[RunningJob], None] | None = field(default=None, repr=False, compare=False)
 
 
-class OutputTag:
+class OutputTag(Generic[Side]):
     """Name a side output. A process function emits to it with ``yield tag, value``; ``DataStream.get_side_output(tag)``
     reads it.
 
@@ -245,7 +249,7 @@ class OutputTag:
 
     __slots__ = ("tag_id", "type_info")
 
-    def __init__(self, tag_id: str, type_info: TypeInformation | None = None) -> None:
+    def __init__(self, tag_id: str, type_info: TypeInformation[Side] | type[Side] | None = None) -> None:
         if not isinstance(tag_id, str) or not tag_id:
             raise ArgumentTypeError(
                 "The id of an OutputTag must be a non-empty text",
@@ -253,7 +257,7 @@ class OutputTag:
                 cure='OutputTag("late-orders", Types.STRING())',
             )
         self.tag_id = tag_id
-        self.type_info = type_info
+        self.type_info: TypeInformation[Side] | None = type_of("OutputTag", type_info)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OutputTag) and other.tag_id == self.tag_id

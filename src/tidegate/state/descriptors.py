@@ -7,14 +7,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.base.arguments import expect_text, wrong
 from tidegate.base.errors import StateAccessError
+from tidegate.base.generics import Generic, TypeVar
 from tidegate.base.pickling import stored_allowed
+from tidegate.common.object_types import type_of
 from tidegate.state.codecs import PICKLE, TypeInfo, codec_for
 from tidegate.state.refs import StateSchema
 from tidegate.state.ttl import StateTtlConfig
+
+if TYPE_CHECKING:
+    from tidegate.common.typeinfo import TypeInformation
+
+T = TypeVar("T", default=Any)
+K = TypeVar("K", default=Any)
+V = TypeVar("V", default=Any)
+IN = TypeVar("IN", default=Any)
+OUT = TypeVar("OUT", default=Any)
 
 
 class StateDescriptor:
@@ -22,7 +33,7 @@ class StateDescriptor:
 
     kind: ClassVar[str] = ""
 
-    def __init__(self, name: str, type_info: TypeInfo | None) -> None:
+    def __init__(self, name: str, type_info: TypeInfo | type[Any] | None) -> None:
         method = type(self).__name__
         self.name = expect_text(method, name, 'give the state a name, for example "count"')
         self.type_info = _expect_type(method, type_info)
@@ -49,40 +60,45 @@ class StateDescriptor:
         return f"{type(self).__name__}({self.name!r})"
 
 
-class ValueStateDescriptor(StateDescriptor):
+class ValueStateDescriptor(StateDescriptor, Generic[T]):
     """Describes a state with one value for each key."""
 
     kind = "value"
 
-    def __init__(self, name: str, value_type_info: TypeInfo | None) -> None:
+    def __init__(self, name: str, value_type_info: TypeInformation[T] | type[T] | None) -> None:
         super().__init__(name, value_type_info)
 
 
-class ListStateDescriptor(StateDescriptor):
+class ListStateDescriptor(StateDescriptor, Generic[T]):
     """Describes a list for each key. ``type_info`` is the type of an element."""
 
     kind = "list"
 
-    def __init__(self, name: str, elem_type_info: TypeInfo | None) -> None:
+    def __init__(self, name: str, elem_type_info: TypeInformation[T] | type[T] | None) -> None:
         super().__init__(name, elem_type_info)
 
 
-class MapStateDescriptor(StateDescriptor):
+class MapStateDescriptor(StateDescriptor, Generic[K, V]):
     """Describes a map for each key. ``type_info`` is the type of a value, ``key_type_info`` of a map key."""
 
     kind = "map"
 
-    def __init__(self, name: str, key_type_info: TypeInfo | None, value_type_info: TypeInfo | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        key_type_info: TypeInformation[K] | type[K] | None,
+        value_type_info: TypeInformation[V] | type[V] | None,
+    ) -> None:
         super().__init__(name, value_type_info)
         self.key_type_info = _expect_type(type(self).__name__, key_type_info)
 
 
-class ReducingStateDescriptor(StateDescriptor):
+class ReducingStateDescriptor(StateDescriptor, Generic[T]):
     """``reduce_function``: a callable of two values, or an object with ``reduce``."""
 
     kind = "reducing"
 
-    def __init__(self, name: str, reduce_function: Any, type_info: TypeInfo | None) -> None:
+    def __init__(self, name: str, reduce_function: Any, type_info: TypeInformation[T] | type[T] | None) -> None:
         super().__init__(name, type_info)
         self._reduce_function = reduce_function
         self.reduce: Callable[[Any, Any], Any] = getattr(reduce_function, "reduce", reduce_function)
@@ -95,12 +111,12 @@ class ReducingStateDescriptor(StateDescriptor):
         return self._reduce_function
 
 
-class AggregatingStateDescriptor(StateDescriptor):
+class AggregatingStateDescriptor(StateDescriptor, Generic[IN, OUT]):
     """``agg_function``: an object with ``create_accumulator``, ``add``, ``get_result`` and ``merge``."""
 
     kind = "aggregating"
 
-    def __init__(self, name: str, agg_function: Any, state_type_info: TypeInfo | None) -> None:
+    def __init__(self, name: str, agg_function: Any, state_type_info: TypeInformation | type[Any] | None) -> None:
         super().__init__(name, state_type_info)
         if not all(callable(getattr(agg_function, part, None)) for part in ("create_accumulator", "add", "get_result")):
             cure = "write a class with create_accumulator, add, get_result and merge"
@@ -133,10 +149,10 @@ def stored_type(descriptor: StateDescriptor) -> str:
 
 
 def _expect_type(method: str, info: Any) -> TypeInfo | None:
-    if info is None or (hasattr(info, "to_schema") and hasattr(info, "describe")):
+    if hasattr(info, "to_schema") and hasattr(info, "describe"):
         typed: TypeInfo | None = info
         return typed
-    raise wrong(method, "type information", info, "use a type of Types, for example Types.LONG()")
+    return type_of(method, info)
 
 
 def expect_descriptor(value: Any, operator: str) -> StateDescriptor:
@@ -149,13 +165,6 @@ def expect_descriptor(value: Any, operator: str) -> StateDescriptor:
         found=f"{type(value).__name__}",
         cure='use ValueStateDescriptor("name", Types.LONG()) or another state descriptor',
     )
-
-
-T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
 
 
 class State(ABC):

@@ -106,7 +106,7 @@ def test_the_default_parallelism_without_configuration() -> None:
         (lambda env: env.set_state_backend("hashmap"), "set_state_backend takes a StateBackend"),
         (lambda env: env.from_collection(5), "from_collection takes a collection of records"),
         (lambda env: env.from_collection("abc"), "from_collection takes a collection of records"),
-        (lambda env: env.from_collection([1], int), "from_collection takes type information or None"),
+        (lambda env: env.from_collection([1], 5), "from_collection takes type information, a class or None"),
         (lambda env: env.from_source([1], WatermarkStrategy.no_watermarks(), "s"), "from_source takes a Source"),
         (lambda env: env.from_source(NumberSequenceSource(1, 2), None, "s"), "from_source takes a WatermarkStrategy"),
     ],

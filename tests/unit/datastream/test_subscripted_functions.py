@@ -46,4 +46,4 @@ def test_a_subscripted_base_is_the_base(base: Any) -> None:
 
 
 def test_contexts_too() -> None:
-    assert ProcessWindowFunction.Context[TimeWindow].__origin__ is ProcessWindowFunction.Context  # type: ignore[misc]
+    assert ProcessWindowFunction.Context[TimeWindow].__origin__ is ProcessWindowFunction.Context  # type: ignore[misc, attr-defined]

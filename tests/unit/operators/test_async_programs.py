@@ -161,7 +161,7 @@ def test_what_takes_too_long_is_replaced(tmp_path: Path, wait: Any) -> None:
 
 
 class TimesOut(Sleeps):
-    timeout = AsyncFunction.timeout
+    timeout = AsyncFunction.timeout  # type: ignore[assignment]
 
 
 class Flaky(AsyncFunction):

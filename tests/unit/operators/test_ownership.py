@@ -9,6 +9,7 @@ from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from tidegate.common import Row, RowKind, Types
@@ -27,6 +28,63 @@ class Order:
     items: list[Any]
 
 
+@dataclass(frozen=True)
+class Fixed:
+    name: str
+    parts: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSlots:
+    name: str
+    parts: Any = None
+
+
+@dataclass(slots=True)
+class Slots:
+    name: str
+    parts: Any = None
+
+
+class Loose(Fixed):
+    """Not a data class itself: it may have attributes of its own."""
+
+
+class FixedStruct(msgspec.Struct, frozen=True):
+    name: str
+    parts: Any = None
+
+
+class Struct(msgspec.Struct):
+    name: str
+    parts: Any = None
+
+
+class Plain:
+    def __init__(self, parts: Any) -> None:
+        self.parts = parts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plain) and other.__dict__ == self.__dict__
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.parts})"
+
+
+class WithoutLock(Plain):
+    """Its copy is what its own hooks make of it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"parts": "none"}
+
+
+class TupleWithFields(tuple[int, ...]):
+    more: list[int]
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -42,6 +100,10 @@ class Order:
         Color.RED,
         OutputTag("t"),
         datetime.date(2024, 2, 29),
+        Point(1, "a"),
+        Fixed("a"),
+        FixedSlots("a", 1.5),
+        FixedStruct("a", b"b"),
     ],
 )
 def test_what_cannot_change_is_not_copied(value: Any) -> None:
@@ -63,6 +125,17 @@ def test_what_cannot_change_is_not_copied(value: Any) -> None:
         Row(id=1, parts=[1]),
         Row.of_kind(RowKind.DELETE, 1),
         Order([1, [2]]),
+        Fixed("a", [1]),
+        FixedSlots("a", [1]),
+        FixedStruct("a", {1: 2}),
+        Struct("a"),
+        Struct("a", [1]),
+        Slots("a"),
+        Slots("a", [1]),
+        Plain(1),
+        Plain([1]),
+        Loose("a"),
+        TupleWithFields((1, 2)),
     ],
     ids=str,
 )
@@ -102,3 +175,29 @@ def test_declared_types_that_hold_nothing_that_changes() -> None:
     assert all(map(is_immutable, [Types.INT(), Types.STRING(), Types.SQL_DATE(), pair, Types.TUPLE([pair])]))
     changing = [None, Types.PICKLED_BYTE_ARRAY(), Types.LIST(Types.INT()), Types.ROW([Types.INT()])]
     assert not any(map(is_immutable, [*changing, Types.MAP(Types.INT(), Types.INT()), Types.TUPLE([Types.ROW([])])]))
+
+
+@pytest.mark.parametrize("parts", [1, [1]])
+def test_a_class_with_hooks_of_its_own_is_copied_by_them(parts: Any) -> None:
+    assert own(WithoutLock(parts)).parts == "none"
+
+
+def test_an_attribute_that_is_added_later_is_copied_too() -> None:
+    first, second = Plain(1), Plain(1)
+    own(first)  # the class is known from here on
+    second.more = [1]  # type: ignore[attr-defined]
+    copied: Any = own(second)
+    second.more.append(2)  # type: ignore[attr-defined]
+    assert copied.more == [1]
+
+
+def test_a_slot_without_a_value_stays_without_one() -> None:
+    @dataclass(slots=True, frozen=True)
+    class Half:
+        one: int
+        other: int
+
+    half = object.__new__(Half)
+    object.__setattr__(half, "one", 1)
+    assert own(half).one == 1
+    assert not hasattr(own(half), "other")

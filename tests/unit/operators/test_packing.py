@@ -5,16 +5,18 @@ from __future__ import annotations
 import datetime
 import enum
 import math
+import pickle
 from collections import namedtuple
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.base.errors import UserCodeError
+from tidegate.base.errors import StateFormatError, UserCodeError
 from tidegate.common import Types
-from tidegate.operators.flow.packing import PLAIN, Packer
+from tidegate.operators.flow.packing import OBJECTS, PLAIN, Packer, length_of
 
 PAIR = Types.TUPLE([Types.LONG(), Types.STRING()])
 NESTED = Types.TUPLE([PAIR, Types.DOUBLE(), Types.BOOLEAN()])
@@ -105,3 +107,98 @@ def test_a_tuple_of_another_class_or_with_more_fields_comes_out_as_declared() ->
 
 def test_keys_and_timestamps() -> None:
     assert PLAIN.unpack_list(PLAIN.pack([1, None, 3])) == [1, None, 3]
+
+
+class Trip(NamedTuple):
+    start: Any
+    end: Any = None
+
+
+class LongTrip(Trip):
+    """A subclass of a named tuple may have anything."""
+
+
+class WatchedTrip(namedtuple("WatchedTrip", "start end")):
+    def __reduce__(self) -> Any:
+        return WatchedTrip, ("seen", self.end)
+
+
+@dataclass(slots=True)
+class Slots:
+    a: Any
+    b: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenSlots:
+    a: Any
+    b: Any
+
+
+@dataclass(frozen=True, slots=True)
+class OneSlot:
+    a: Any
+
+
+@dataclass(slots=True)
+class MoreSlots(Slots):
+    c: Any
+
+
+@dataclass
+class Plain:
+    a: Any
+    b: Any
+
+
+CLASSES: list[Any] = [Trip, Slots, FrozenSlots, Plain]
+
+
+@given(st.sampled_from(CLASSES), st.lists(st.tuples(scalars, scalars | st.lists(st.integers())), min_size=1))
+def test_objects_come_back_exactly(kind: Any, fields: list[tuple[Any, Any]]) -> None:
+    values = [kind(*pair) for pair in fields]
+    _, back = there_and_back(values)
+    assert exactly(back) == exactly(values)
+    assert [type(value) for value in back] == [kind] * len(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "short"),
+    [
+        ([Trip(1, "a"), Trip(2)], True),
+        ([FrozenSlots(1, 2.5)], True),
+        ([OneSlot(1), OneSlot("b")], True),
+        ([MoreSlots(1, 2, 3)], True),
+        ([Slots(1, [2])], False),
+        ([Slots(1, 1 << 70)], False),
+        ([Trip(1), Slots(1, 2)], False),
+        ([Trip(Number.ONE)], False),
+        ([LongTrip(1)], False),
+        ([WatchedTrip(1, 2)], False),
+        ([Plain(1, 2)], False),
+        ([object.__new__(Slots)], False),
+    ],
+)
+def test_objects_take_the_short_way_where_nothing_is_lost(values: list[Any], short: bool) -> None:
+    data = PLAIN.pack(values)
+    assert (data[0] == OBJECTS) == short
+    assert length_of(data) == len(values)
+    back = PLAIN.unpack_list(data)
+    if not isinstance(values[0], WatchedTrip):
+        assert [type(value) for value in back] == [type(value) for value in values]
+        assert [repr(v) for v in back if hasattr(v, "a")] == [repr(v) for v in values if hasattr(v, "a")]
+    else:
+        assert back == [("seen", 2)]
+
+
+def test_a_class_without_a_name_is_refused_as_before() -> None:
+    local = namedtuple("local", "x")  # type: ignore[name-match]
+    with pytest.raises(pickle.PicklingError):
+        PLAIN.pack([local(1)])
+
+
+def test_objects_of_another_version_are_refused() -> None:
+    data = bytearray(PLAIN.pack([Trip(1)]))
+    data[1] = 9
+    with pytest.raises(StateFormatError, match="objects of version 9"):
+        PLAIN.unpack_list(bytes(data))

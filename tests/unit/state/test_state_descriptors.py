@@ -44,9 +44,9 @@ def test_names() -> None:
     ("make", "message"),
     [
         (lambda: ValueStateDescriptor("", Types.LONG()), "ValueStateDescriptor takes a non-empty text"),
-        (lambda: ValueStateDescriptor("v", int), "ValueStateDescriptor takes type information"),  # type: ignore[arg-type]
+        (lambda: ValueStateDescriptor("v", 5), "ValueStateDescriptor takes type information, a class or None"),  # type: ignore[arg-type]
         (lambda: ListStateDescriptor(5, None), "ListStateDescriptor takes a non-empty text"),  # type: ignore[arg-type]
-        (lambda: MapStateDescriptor("m", str, None), "MapStateDescriptor takes type information"),  # type: ignore[arg-type]
+        (lambda: MapStateDescriptor("m", "str", None), "MapStateDescriptor takes type information"),  # type: ignore[arg-type]
         (lambda: ReducingStateDescriptor("r", 5, None), "ReducingStateDescriptor takes a function of two values"),
         (lambda: AggregatingStateDescriptor("a", max, None), "AggregatingStateDescriptor takes an AggregateFunction"),
     ],

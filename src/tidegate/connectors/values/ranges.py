@@ -103,7 +103,7 @@ class RangeEnumerator(SplitEnumerator):
         }
 
 
-class NumberSequenceSource(Source):
+class NumberSequenceSource(Source[int]):
     """Read the integers from ``start`` to ``end``, both included.
 
     The sequence is divided into contiguous splits. Their number is the source's parallelism at its first start.

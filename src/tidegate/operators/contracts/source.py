@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from tidegate.base.generics import Generic, TypeVar
 from tidegate.operators.contracts.batch import Batch as Batch
 from tidegate.operators.contracts.batch import Given
+
+Read = TypeVar("Read", covariant=True, default=Any)
 
 
 class Boundedness(Enum):
@@ -139,7 +142,7 @@ class SourceContext:
     """The number of checkpoints that are kept."""
 
 
-class Source(ABC):
+class Source(Generic[Read], ABC):
     """Read records from the outside: the argument of ``env.from_source``. Pickled once to the executors."""
 
     boundedness: Boundedness = Boundedness.BOUNDED

@@ -1,0 +1,85 @@
+"""Check the types of all programs in docs/ and examples/ strictly, with mypy, pyright and pyrefly: a user's checker sees the same.
+
+``python -m scripts.check_programs [mypy] [pyright] [pyrefly]`` from the top directory. The blocks of a page are one program.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.integration.snippets import blocks
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+INFERRED = ROOT / "tests" / "unit" / "datastream" / "test_inferred_types.py"
+_IMPORTED = {"my_company", "prices"}
+"""Modules that pages only speak of."""
+
+
+def write_programs(directory: Path) -> list[Path]:
+    """Write each page and each example as a module of its own, and return the modules."""
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        parts = [text for language, text in blocks(page) if language == "python"]
+        if parts:
+            name = "_".join(page.relative_to(ROOT).with_suffix("").parts).replace("-", "_")
+            (directory / f"page_{name}.py").write_text("\n".join(parts))
+    for example in sorted((ROOT / "examples").rglob("*.py")):
+        name = "_".join(example.relative_to(ROOT).with_suffix("").parts)
+        if example.parent.name not in (
+            "demo",
+            "kafka",
+            "snapshot",
+        ):  # programs of several files, which mypy checks as tests
+            (directory / f"{name}.py").write_text(example.read_text())
+    (directory / "inferred.py").write_text(INFERRED.read_text())
+    for name in _IMPORTED:
+        (directory / f"{name}.pyi").write_text("def __getattr__(name: str) -> object: ...\n")
+    return sorted(directory.glob("*.py"))
+
+
+def commands(directory: Path) -> dict[str, list[str]]:
+    python = sys.executable
+    (directory / "pyrightconfig.json").write_text(
+        json.dumps(
+            {
+                "typeCheckingMode": "strict",
+                "extraPaths": [str(ROOT), str(ROOT / "src")],
+                "reportMissingTypeStubs": False,
+            }
+        )
+    )
+    (directory / "mypy.ini").write_text(
+        f"[mypy]\nstrict = true\nmypy_path = {ROOT / 'src'}:{ROOT}\nfollow_imports = silent\n"
+    )
+    return {
+        "mypy": [str(BIN / "mypy"), "--config-file", "mypy.ini", "--python-executable", python, "."],
+        "pyright": [str(BIN / "pyright"), "--pythonpath", python],
+        "pyrefly": [
+            str(BIN / "pyrefly"),
+            "check",
+            "--python-interpreter-path",
+            python,
+            "--search-path",
+            str(ROOT / "src"),
+        ],
+    }
+
+
+def main() -> int:
+    failed = 0
+    with tempfile.TemporaryDirectory() as place:
+        modules = write_programs(Path(place))
+        print(f"{len(modules)} programs")
+        for name, command in commands(Path(place)).items():
+            if not sys.argv[1:] or name in sys.argv[1:]:
+                print(f"{name}:", flush=True)
+                failed |= subprocess.run(command, cwd=place, check=False).returncode
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
