@@ -14,18 +14,22 @@ from typing import Any
 
 import msgspec
 
-from tidegate.base.errors import JobCancelledError, TidegateError
+from tidegate.base.errors import ConfigurationError, JobCancelledError, TidegateError
 from tidegate.base.files import Files
 from tidegate.checkpoint.owner import Owner, declare_dead, this_process
 from tidegate.cli.outcome import exit_code, readable, say
 from tidegate.cli.script import run_script
 from tidegate.common.global_configuration import set_dynamic_properties
 from tidegate.common.job_status import JobStatus
+from tidegate.common.options import JOB_ID
 from tidegate.control.launch import VARIABLE, runs_on_cluster
 from tidegate.control.place import DIRECTORY, JobPlace
 from tidegate.control.printed import Printing
 from tidegate.control.registry import TOKEN_VARIABLE
 from tidegate.control.registry import VARIABLE as HOME
+from tidegate.datastream.executor import Executor, instead_of_all
+from tidegate.graph.transformation import Program
+from tidegate.spark.engine import SparkExecutor
 
 _CONTAINER = re.compile(r"container_(?:e\d+_)?(\d+_\d+)_(\d+)_\d+")
 _HADOOP_FILES = "__spark_conf__/__hadoop_conf__"
@@ -93,8 +97,31 @@ def _run(job: dict[str, Any], place: str, files: Files, application: str, attemp
     files.replace(me, msgspec.json.encode(this_process()))
     set_dynamic_properties(job["properties"])
     script = os.path.join(place, job["script"])
-    run_script(script, job["arguments"], pyflink=job["pyflink"], entry=job["entry"])
+    jobs = OneEach(SparkExecutor())
+    with instead_of_all(lambda: jobs):
+        run_script(script, job["arguments"], pyflink=job["pyflink"], entry=job["entry"])
     return 0
+
+
+class OneEach:
+    """Refuses a second job with the id that was fixed when the program was submitted. It would find the first one finished, and do
+    nothing."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._ids: set[str] = set()
+
+    def execute_async(self, program: Program) -> Any:
+        job_id = str(program.configuration.get(JOB_ID.key))
+        if job_id in self._ids:
+            raise ConfigurationError(
+                "A program in a container of a cluster starts one job, because the job's id is fixed when it is submitted",
+                where=f"execute('{program.name}')",
+                found=f"a second job with the id {job_id}",
+                cure=f"submit one program for each job, or set {JOB_ID.key} in the program, another one for each job",
+            )
+        self._ids.add(job_id)
+        return self._executor.execute_async(program)
 
 
 def _end_of_earlier(job: dict[str, Any], files: Files, application: str, attempt: int) -> LaunchError | None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.waiting import eventually
+from tidegate.base.errors import ConfigurationError
 from tidegate.base.files import Files
 from tidegate.checkpoint import owner
 from tidegate.checkpoint.owner import Owner, is_alive, this_process
-from tidegate.cli.on_cluster import LaunchError, _end_of_earlier, container, error_path
+from tidegate.cli.on_cluster import LaunchError, OneEach, _end_of_earlier, container, error_path
+from tidegate.common.options import JOB_ID
 from tidegate.control.place import JobPlace
 from tidegate.control.printed import Printed
 from tidegate.control.registry import JobRecord
@@ -84,6 +88,26 @@ def test_driver_of_the_attempt_before_counts_as_dead(place: JobPlace, monkeypatc
     assert earlier(place) is None
     assert is_alive(before) is False
     assert is_alive(this_process()) is True
+
+
+class Executes:
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def execute_async(self, program: Any) -> Any:
+        self.names.append(program.name)
+        return program
+
+
+def test_second_job_with_the_fixed_id_is_refused() -> None:
+    """It would find the first one finished, and do nothing."""
+    executes = Executes()
+    jobs = OneEach(executes)
+    for name, job_id in (("one", "a"), ("two", "b")):
+        jobs.execute_async(SimpleNamespace(name=name, configuration={JOB_ID.key: job_id}))
+    with pytest.raises(ConfigurationError, match="starts one job"):
+        jobs.execute_async(SimpleNamespace(name="three", configuration={JOB_ID.key: "a"}))
+    assert executes.names == ["one", "two"]
 
 
 PRINTS = """
