@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,11 @@ from tests.clusters.yarn import Yarn, yarn_cluster
 
 @pytest.fixture(scope="package")
 def yarn() -> Iterator[Yarn]:
+    """``TIDEGATE_TEST_YARN``: the directory of a cluster that a developer has started with MiniCluster.java."""
+    running_already = os.environ.get("TIDEGATE_TEST_YARN")
+    if running_already:
+        yield Yarn(Path(running_already), None)
+        return
     with yarn_cluster() as running:
         yield running
 

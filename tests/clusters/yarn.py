@@ -81,12 +81,12 @@ def _jars() -> list[Path]:
 class Yarn:
     """YARN with node managers, and HDFS, on the loopback. ``conf`` is its HADOOP_CONF_DIR."""
 
-    def __init__(self, directory: Path, process: subprocess.Popen[str]) -> None:
+    def __init__(self, directory: Path, process: subprocess.Popen[str] | None) -> None:
         self.directory, self.conf, self._process = directory, directory / "conf", process
 
     def stop_node(self, number: int) -> None:
         """Stop a node manager with its containers."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"stop {number}\n")
         self._process.stdin.flush()
         assert self._process.stdout.readline() == f"done stop {number}\n"
