@@ -103,10 +103,14 @@ def test_second_job_with_the_fixed_id_is_refused() -> None:
     """It would find the first one finished, and do nothing."""
     executes = Executes()
     jobs = OneEach(executes)
-    for name, job_id in (("one", "a"), ("two", "b")):
-        jobs.execute_async(SimpleNamespace(name=name, configuration={JOB_ID.key: job_id}))
+
+    def program(name: str, job_id: str) -> Any:
+        return SimpleNamespace(name=name, configuration={JOB_ID.key: job_id})
+
+    jobs.execute_async(program("one", "a"))
+    jobs.execute_async(program("two", "b"))
     with pytest.raises(ConfigurationError, match="starts one job"):
-        jobs.execute_async(SimpleNamespace(name="three", configuration={JOB_ID.key: "a"}))
+        jobs.execute_async(program("three", "a"))
     assert executes.names == ["one", "two"]
 
 
