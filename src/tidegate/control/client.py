@@ -86,7 +86,7 @@ def driver_of(record: JobRecord) -> DriverClient | PostedDriver:
     """Return the way to the driver of a run: a connection on this host, else files in the job's directory. Raise JobOverError or
     UnreachableError if no driver can answer."""
     record = refreshed(record)
-    if is_here(record.owner) or record.place is None or (record.socket and os.path.exists(record.socket)):
+    if is_here(record.owner) or record.place is None or _listens(record.socket):
         return DriverClient(record)
     if record.life() in (DriverLife.ENDED, DriverLife.DIED):
         raise over(record)
@@ -230,6 +230,20 @@ class _UnixConnection(http.client.HTTPConnection):
             _, user, _ = struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             if user != os.geteuid():
                 raise PermissionError(f"user {user} listens at {self._path}")
+
+
+def _listens(path: str | None) -> bool:
+    """Return whether a process of this user listens: a driver in a container that shares a directory with this one."""
+    if path is None or not os.path.exists(path):
+        return False
+    local = _UnixConnection(path)
+    try:
+        local.connect()
+    except OSError:
+        return False
+    finally:
+        local.close()
+    return True
 
 
 def elsewhere(record: JobRecord) -> UnreachableError:
