@@ -11,6 +11,7 @@ import tempfile
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tidegate.base.errors import CommitError
 from tidegate.common import Configuration, Types, WatermarkStrategy
@@ -42,16 +43,16 @@ class SqliteSink(TwoPhaseCommitSinkFunction):
     def begin_transaction(self) -> Transaction:
         return Transaction(uuid.uuid4().hex)  # no other attempt has this name
 
-    def invoke(self, transaction, value, context) -> None:
+    def invoke(self, transaction: Transaction, value: tuple[int, int], context: Any) -> None:
         transaction.rows.append(value)
 
-    def pre_commit(self, transaction) -> None:
+    def pre_commit(self, transaction: Transaction) -> None:
         with self.connect() as database:
             rows = [(transaction.name, *row) for row in transaction.rows]
             database.executemany("INSERT INTO staged VALUES (?, ?, ?)", rows)
         transaction.rows = []
 
-    def commit(self, transaction) -> None:
+    def commit(self, transaction: Transaction) -> None:
         with self.connect() as database:  # one transaction of SQLite: all of this, or nothing
             if database.execute("SELECT 1 FROM committed WHERE name = ?", [transaction.name]).fetchone():
                 return  # called again after a crash
@@ -63,18 +64,18 @@ class SqliteSink(TwoPhaseCommitSinkFunction):
             database.execute("DELETE FROM staged WHERE name = ?", [transaction.name])
             database.execute("INSERT INTO committed VALUES (?)", [transaction.name])
 
-    def abort(self, transaction) -> None:
+    def abort(self, transaction: Transaction) -> None:
         with self.connect() as database:
             database.execute("DELETE FROM staged WHERE name = ?", [transaction.name])
 
 
-class FailsOnce(MapFunction):
+class FailsOnce(MapFunction[tuple[int, int], tuple[int, int]]):
     """An error in the middle of the stream. The marker file makes it happen once only."""
 
     def __init__(self, marker: str) -> None:
         self.marker = Path(marker)
 
-    def map(self, value):
+    def map(self, value: tuple[int, int]) -> tuple[int, int]:
         if value[0] == COUNT // 2 and not self.marker.exists():
             self.marker.touch()
             raise RuntimeError("the example fails here, once")

@@ -16,8 +16,15 @@ from tests.integration.snippets import blocks
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 INFERRED = ROOT / "tests" / "unit" / "datastream" / "test_inferred_types.py"
-_IMPORTED = {"my_company", "prices"}
-"""Modules that pages only speak of."""
+_WRITTEN = {"prices": "def cents(euros: float) -> int: ...\n"}
+"""Modules that programs of the pages write."""
+_MYPY = """[mypy]
+strict = true
+mypy_path = {path}
+follow_imports = silent
+[mypy-pyarrow.*]
+ignore_missing_imports = true
+"""
 
 
 def write_programs(directory: Path) -> list[Path]:
@@ -36,8 +43,8 @@ def write_programs(directory: Path) -> list[Path]:
         ):  # programs of several files, which mypy checks as tests
             (directory / f"{name}.py").write_text(example.read_text())
     (directory / "inferred.py").write_text(INFERRED.read_text())
-    for name in _IMPORTED:
-        (directory / f"{name}.pyi").write_text("def __getattr__(name: str) -> object: ...\n")
+    for name, text in _WRITTEN.items():
+        (directory / f"{name}.pyi").write_text(text)
     return sorted(directory.glob("*.py"))
 
 
@@ -52,9 +59,7 @@ def commands(directory: Path) -> dict[str, list[str]]:
             }
         )
     )
-    (directory / "mypy.ini").write_text(
-        f"[mypy]\nstrict = true\nmypy_path = {ROOT / 'src'}:{ROOT}\nfollow_imports = silent\n"
-    )
+    (directory / "mypy.ini").write_text(_MYPY.format(path=f"{ROOT / 'src'}:{ROOT}"))
     return {
         "mypy": [str(BIN / "mypy"), "--config-file", "mypy.ini", "--python-executable", python, "."],
         "pyright": [str(BIN / "pyright"), "--pythonpath", python],

@@ -130,7 +130,7 @@ class CrashRun:
         assert list((self.directory / "transactions" / "open").iterdir()) == []
         job = self.directory / "checkpoints" / "crash"
         kept = {path.relative_to(job).parts[0] for path in job.rglob("*") if path.is_file()}
-        assert kept == {"history.json", "lease"}
+        assert kept == {"history.json", "view.json", "lease"}
         assert not any(path.is_file() for path in (self.directory / "local").rglob("*"))
         eventually(lambda: not self.processes(), "all processes of the job are gone")
 

@@ -18,7 +18,7 @@ from typing import Any
 from tidegate.base import faults
 from tidegate.base.errors import RoundError
 from tidegate.operators.flow.level import Job, JobSpec
-from tidegate.operators.flow.rows import Ack, Row, TaskPlan, TaskRun
+from tidegate.operators.flow.rows import FIRST_RUN, Ack, Row, TaskPlan, TaskRun
 from tidegate.runtime.engine import RoundPlan
 from tidegate.state.local_dir import remove_job
 
@@ -67,6 +67,9 @@ class SimulatedEngine:
 
     one_host = True
 
+    timeless = True
+    """How long tasks take is not reported: it depends on the machine, and what the driver makes of it would differ between runs."""
+
     def __init__(
         self, seed: int, chances: Chances | None = None, workers: int = 3, zombies: list[Rows] | None = None
     ) -> None:
@@ -95,7 +98,8 @@ class SimulatedEngine:
             if self._maybe(self._chances.rerun_whole, "rerun_whole"):
                 outputs = [self._task(level, p, plan, incoming[p], tried=1) for p in width]
             if level + 1 == len(plan.tasks):
-                return [_timeless(pickle.loads(payload)) for rows in outputs for _, payload in rows]
+                acks = [pickle.loads(payload) for rows in outputs for _, payload in rows]
+                return list(map(_timeless, acks)) if self.timeless else acks
             incoming = self._shuffle(level, outputs, plan, incoming)
         raise AssertionError("a job has at least one level")
 
@@ -163,7 +167,8 @@ class SimulatedEngine:
         if self._maybe(self._chances.lose_store, "lose_store"):
             self.lose_local_state()
             job = self._workers[number] = Job(self._spec)
-        return job.run_partition(level, partition, plan.context, *_sent(plan, level, partition, rows, attempt))
+        run = TaskRun(attempt, place=f"worker {number}")
+        return job.run_partition(level, partition, plan.context, *_sent(plan, level, partition, rows, run))
 
     def _haunt(self, most: int = 3) -> None:
         """Let a late attempt of an earlier round go on for some rows."""
@@ -217,15 +222,15 @@ class SimulatedEngine:
 
 
 def _timeless(ack: Ack) -> Ack:
-    """How long tasks really took depends on the machine: what the driver makes of it would not be the same in every run."""
     ack.seconds = ack.align_seconds = 0.0
     ack.snapshot_seconds = dict.fromkeys(ack.snapshot_seconds, 0.0)
+    ack.work = ack.work._replace(read=0.0, user=0.0, pack=0.0, snapshot=0.0)
     return ack
 
 
 def _sent(
-    plan: RoundPlan, level: int, partition: int, rows: list[Row], attempt: int = 0
+    plan: RoundPlan, level: int, partition: int, rows: list[Row], run: TaskRun = FIRST_RUN
 ) -> tuple[TaskPlan, Iterator[Row]]:
     """What reaches a task: a copy of its plan, and its rows."""
     task: TaskPlan = pickle.loads(pickle.dumps(plan.tasks[level][partition], 5))
-    return replace(task, run=TaskRun(attempt)), iter(list(rows))
+    return replace(task, run=run), iter(list(rows))

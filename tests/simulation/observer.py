@@ -309,7 +309,7 @@ def check_storage(directory: str, *, ended: bool, delete_failed: bool = False) -
 
 def _is_record(path: str) -> bool:
     return (
-        path == "history.json"
+        path in ("history.json", "view.json")
         or path.startswith("failed-round")
         or (path.startswith("lease/0") and path.endswith(".json"))
     )

@@ -84,7 +84,12 @@ class DependencyError(TidegateError):
 
 
 class UserCodeError(TidegateError):
-    """A user function raised. Names operator, user file and line, and the record."""
+    """A user function raised. Names operator, user file and line, and the record.
+
+    ``record`` and ``key``: as short texts, if the function was called for a record."""
+
+    record: str | None = None
+    key: str | None = None
 
 
 class StateAccessError(TidegateError, ValueError):

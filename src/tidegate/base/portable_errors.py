@@ -174,6 +174,12 @@ def _trace(error: BaseException) -> str:
     return trace(below[0][0] if below else error)
 
 
+def trace_of(error: BaseException) -> str:
+    """Return the traceback of user code: as it came from another process, or that of an error of this process."""
+    came = [link.text for link, _ in with_causes(error) if isinstance(link, RemoteTraceback)]
+    return came[-1] if came else trace(error)
+
+
 def trace(error: BaseException) -> str:
     """Return the tracebacks of an error and its causes, each from the user's first frame on."""
     try:

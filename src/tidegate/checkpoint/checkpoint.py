@@ -24,8 +24,10 @@ from tidegate.checkpoint.history import (
     HistoryEntry,
     OperatorFigures,
     Sizes,
+    SubtaskFigures,
     entry_of,
     output_of,
+    shown_subtasks,
 )
 from tidegate.checkpoint.metadata import CHECKPOINT, SAVEPOINT, CheckpointMetadata
 from tidegate.checkpoint.savepoint import Copied, Ending, NewSavepoint
@@ -182,6 +184,10 @@ class Checkpoint:
     steps_ms: dict[str, float] = field(default_factory=dict)
     operators: dict[str, OperatorFigures] = field(default_factory=dict)
     """By uid hash."""
+    subtasks: tuple[SubtaskFigures, ...] = ()
+    """From step 6 on."""
+    uid_hashes: Mapping[int, str] = field(default_factory=dict)
+    """Of the operators of ``subtasks``."""
     sizes: tuple[int, int] = (0, 0)
     """Bytes in total, and bytes that the previous checkpoint did not have."""
 
@@ -335,6 +341,7 @@ class Checkpoint:
             output=output_of(cut.metadata) if cut is not None else None,
             steps_ms=dict(self.steps_ms),
             operators=dict(self.operators),
+            subtasks=shown_subtasks(self.subtasks, self.uid_hashes, self.trigger_ms),
         )
 
     def _entry_of_savepoint(self, end_ms: int) -> HistoryEntry:

@@ -84,6 +84,12 @@ class CompletedCheckpoints:
     def latest(self) -> RestorePoint | None:
         return self._retained[-1] if self._retained else None
 
+    @property
+    def latest_paths(self) -> Collection[str]:
+        """The state files of the latest checkpoint. May be read from the job's thread."""
+        latest = self.latest
+        return () if latest is None else self._references.get(latest.checkpoint_id, ())
+
     def add(self, metadata: CheckpointMetadata) -> CompletedCheckpoint:
         """Publish a checkpoint (step 7, the commit point). When this returns, the checkpoint is complete and may be committed.
 

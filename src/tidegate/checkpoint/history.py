@@ -6,8 +6,10 @@ checkpoints that still exist.
 
 from __future__ import annotations
 
+import heapq
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -27,6 +29,10 @@ DEFAULT_LIMIT = 200
 
 _MOST_OPERATORS = 1000
 """In all entries together, the newest first: older entries of a job with many operators keep only their sums."""
+_MOST_SUBTASKS = 1000
+"""Rows of subtasks in all entries together, the newest first: some 100 bytes each, and 0.6 ms for all of them when the file is
+written."""
+MOST_SHOWN = 3
 _LONGEST_MESSAGE = 2000
 
 NO_ID = 0
@@ -73,6 +79,30 @@ class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SubtaskFigures:
+    """One subtask of an operator in a checkpoint. Times are in milliseconds, sizes in bytes. ``operator``: its id in the run.
+
+    Run and alignment belong to the chain, and so to its first operator. Another operator has figures if it has state, or a snapshot
+    that took time.
+    """
+
+    operator: int
+    subtask: int
+    run_ms: float = 0.0
+    align_ms: float = 0.0
+    snapshot_ms: float = 0.0
+    size: int = 0
+    incremental: int = 0
+    in_flight_bytes: int = 0
+    acknowledged_ms: int | None = None
+    """When (wall clock) the subtask had its snapshot."""
+
+
+SubtaskRow = tuple[int, float, float, float, int, int, int, int]
+"""The fields of ``SubtaskFigures`` from ``subtask`` on. The last one: milliseconds after the trigger, 0 if unknown."""
+
+
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One checkpoint: a completed one has a size, a failed one a reason. Times are of the wall clock, in milliseconds.
 
@@ -103,6 +133,47 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     steps_ms: dict[str, float] = {}
     operators: dict[str, OperatorFigures] = {}
     """By uid hash."""
+    subtasks: dict[str, list[SubtaskRow]] = {}
+    """By uid hash: only the slowest and the largest subtasks of each operator (``MOST_SHOWN`` of both)."""
+
+    def figures(self, ids: Mapping[str, int]) -> tuple[SubtaskFigures, ...]:
+        """Return the figures of single subtasks, as far as the entry has them. ``ids``: the operators by uid hash."""
+        return tuple(
+            SubtaskFigures(ids[uid_hash], *row[:-1], self.trigger_ms + row[-1] if row[-1] else None)
+            for uid_hash, rows in self.subtasks.items()
+            if uid_hash in ids
+            for row in rows
+        )
+
+
+def shown_subtasks(
+    figures: Iterable[SubtaskFigures], uid_hashes: Mapping[int, str], trigger_ms: int
+) -> dict[str, list[SubtaskRow]]:
+    """Return the rows for an entry: of each operator the slowest and the largest subtasks."""
+    rows: dict[str, list[SubtaskRow]] = {}
+    for each in slowest_and_largest(figures):
+        rows.setdefault(uid_hashes[each.operator], []).append(_row(each, trigger_ms))
+    return rows
+
+
+def slowest_and_largest(figures: Iterable[SubtaskFigures]) -> tuple[SubtaskFigures, ...]:
+    """Return the figures of the ``MOST_SHOWN`` slowest and the ``MOST_SHOWN`` largest subtasks of each operator."""
+    by_operator: dict[int, list[SubtaskFigures]] = {}
+    for each in figures:
+        by_operator.setdefault(each.operator, []).append(each)
+    found: list[SubtaskFigures] = []
+    for every in by_operator.values():
+        slowest = heapq.nlargest(MOST_SHOWN, every, key=lambda each: each.run_ms + each.snapshot_ms)
+        largest = heapq.nlargest(MOST_SHOWN, every, key=lambda each: (each.incremental, each.size))
+        kept = {each.subtask: each for each in (*slowest, *largest)}
+        found += [kept[subtask] for subtask in sorted(kept)]
+    return tuple(found)
+
+
+def _row(of: SubtaskFigures, trigger_ms: int) -> SubtaskRow:
+    after = max(0, of.acknowledged_ms - trigger_ms) if of.acknowledged_ms else 0
+    times = of.run_ms, of.align_ms, of.snapshot_ms
+    return of.subtask, *times, of.size, of.incremental, of.in_flight_bytes, after
 
 
 class CheckpointHistory:
@@ -160,9 +231,12 @@ class CheckpointHistory:
 
 
 def _bounded(entries: list[HistoryEntry], limit: int) -> list[HistoryEntry]:
-    kept, room = [], _MOST_OPERATORS
+    kept, room, rows = [], _MOST_OPERATORS, _MOST_SUBTASKS
     for entry in reversed(entries[-limit:]):
         room -= len(entry.operators)
+        rows -= sum(map(len, entry.subtasks.values()))
+        if rows < 0 and entry.subtasks:
+            entry = msgspec.structs.replace(entry, subtasks={})
         kept.append(entry if room >= 0 or not entry.operators else msgspec.structs.replace(entry, operators={}))
     return kept[::-1]
 

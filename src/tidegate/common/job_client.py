@@ -44,7 +44,7 @@ class RunningJob(Protocol):
         """Take a savepoint and end the job with it, after committing all its output. ``drain``: event time ends first."""
         ...
 
-    def add_listener(self, listener: Callable[[Any], None]) -> None:
+    def add_listener(self, listener: Callable[[Any], object]) -> None:
         """Call ``listener`` with the statistics of every round from now on, in the job's thread."""
         ...
 
@@ -83,7 +83,7 @@ class JobClient:
         drain = advance_to_end_of_event_time
         return CompletableFuture(self._job.stop_with_savepoint(savepoint_directory, drain=drain))
 
-    def add_round_listener(self, listener: Callable[[Any], None]) -> None:
+    def add_round_listener(self, listener: Callable[[Any], object]) -> None:
         """Call ``listener`` after every accepted round with its figures: ``round``, ``checkpoint_id`` (None if it carried none),
         ``seconds``, ``records_in``, ``records_out``, ``commit_seconds``. It runs in the job's thread, so it should be quick.
 

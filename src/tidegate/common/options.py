@@ -652,6 +652,13 @@ FAST_JSON = _option(
     True,
     "Answer json.loads and json.dumps of user functions by faster code where the result is the same.",
 )
+HEAVY_KEYS = _option(
+    "tidegate.metrics.heavy-keys",
+    choice(["show", "hide", "off"]),
+    "show",
+    "Whether the heaviest keys of keyed operators are looked for, in a few keys of each chunk. hide: pages and metrics show a hash "
+    "instead of the key, for keys that are secrets or personal data.",
+)
 SESSIONS_IN_MEMORY = _option(
     "tidegate.windows.sessions-in-memory",
     BOOL,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +58,8 @@ from tidegate.runtime.planner import MergePolicy, Merging
 from tidegate.runtime.progress import rounds_behind, written_paths
 from tidegate.runtime.savepoints import CLOSED
 from tidegate.runtime.statistics import Listener, RoundStatistics, busy_seconds, statistics_of, tell
-from tidegate.runtime.steps import Discarded, Reached, SavepointCopied
+from tidegate.runtime.steps import Discarded, Published, Reached, SavepointCopied
+from tidegate.runtime.stored_view import ViewKeeper
 from tidegate.runtime.view import JobRecorder
 
 log = logging.getLogger(__name__)
@@ -104,13 +105,14 @@ class Attempt:
         merges: MergePolicy,
         recorder: JobRecorder,
         listeners: list[Listener],
+        keeper: ViewKeeper | None = None,
     ) -> None:
         self._token, self._engine, self._inbox, self._lanes = token, engine, inbox, lanes
         self.progress, self._planner = restored.progress, restored.planner
         self._lease, self._committers = restored.claimed.lease.token, restored.committers
         self._clock, self._stop, self._poll_ms = clock, stop, poll_ms
         self._merging = Merging(merges, clock.now_ms())
-        self._recorder, self._listeners = recorder, listeners
+        self._recorder, self._listeners, self._keeper = recorder, listeners, keeper
         self.round = first_round
         self.statistics: deque[RoundStatistics] = deque(maxlen=_KEPT_STATISTICS)
         self._planner.rounds_behind = 1.0 if self.progress.in_flight_records else 0.0
@@ -121,6 +123,8 @@ class Attempt:
         self._sources: dict[int, SourcePlan] | None = None  # planned, and not yet run
         self._timer: Timer | None = None
         self._began = 0.0  # the last round
+        self._accepting = 0.0  # since when
+        self._spent: dict[str, float] = defaultdict(float)  # by the driver since the last statistics (ROUND_PARTS)
         self.failed_round: tuple[RoundPlan, list[Ack]] | None = None
         """The round that ended the attempt, if one did."""
         self._stray: dict[int, list[Any]] = {}  # prepared in a round that did not count
@@ -165,6 +169,8 @@ class Attempt:
                         self._reached(result, event.seconds)
                     case Discarded():
                         self._rest(self._poll_ms)
+                    case Published():
+                        self._spent["commit"] += event.seconds
                     case Broke():
                         raise result.error
             case Reached():
@@ -192,8 +198,10 @@ class Attempt:
         match event.stage:
             case Stored() as stage:
                 self.checkpoints.stored(checkpoint, stage)
+                self._spent["store"] += checkpoint.steps_ms.get("complete", 0.0) / 1000
             case Committed() as stage:
                 self.progress = self.checkpoints.committed(checkpoint, stage, self.progress, seconds)
+                self._spent["commit"] += checkpoint.steps_ms.get("commit", 0.0) / 1000
                 if checkpoint.kind == CHECKPOINT:
                     self._planner.checkpoint_complete({o.uid_hash: o.source for o in stage.cut.metadata.operators})
                 if is_last:
@@ -220,6 +228,8 @@ class Attempt:
         """Start what can start now: the next round or the end. Else set the timer for the next look."""
         if not isinstance(self.phase, Over):
             self.checkpoints.record()
+            if self._keeper is not None and self._keeper.take_due():
+                self._steps.checkpoints.submit(self._keeper.write, may_drop=True)
         if self._running is not None or isinstance(self.phase, Over):
             return
         self._stop.check()
@@ -240,8 +250,9 @@ class Attempt:
         if rest_ms > 0:
             return self._be_woken(rest_ms)
         now = self._clock.now_ms()
-        room_ms = self.checkpoints.aligned_ms()
+        room_ms, began = self.checkpoints.aligned_ms(), self._clock.monotonic()
         sources = self._sources = self._sources or self._planner.plan(now, self.progress.snapshots, room_ms)
+        self._spent["plan"] += self._clock.monotonic() - began
         look = self._look(sources)
         hold_ms = self.checkpoints.hold_ms(look)
         if hold_ms > 0:
@@ -408,6 +419,7 @@ class Attempt:
         """Do steps 2 and 3. A round that takes longer than its patience is cancelled."""
         self._sources, self._began = None, self._clock.monotonic()
         plan = self._plan(sources, carried, now)
+        self._spent["plan"] += self._clock.monotonic() - self._began
         patience_ms = self.checkpoints.round_begins(_checkpoint(carried))
         faults.point("C2.cut", round=self.round, checkpoint_id=plan.context.checkpoint_id)
         watchdog = Watchdog(self._engine, self._clock, self._lanes.aside)
@@ -449,6 +461,7 @@ class Attempt:
 
     def _round_ended(self, event: WorkEnded) -> None:
         self._rounds.ended(event)
+        self._accepting = self._clock.monotonic()
         running, self._running = self._running, None
         assert running is not None
         cut_off, carried = running.watchdog.end(), running.carried
@@ -519,11 +532,12 @@ class Attempt:
             self._steps.sweep(self.progress.committables, self.progress.writer_states())
         if running.carried is not None:
             self._cut(running.carried, result)
-        statistics = statistics_of(
-            running.plan.context, result.seconds, acks, accepted.graph, self._steps.take_seconds()
-        )
+        self._spent["accept"] += self._clock.monotonic() - self._accepting
+        in_lanes, graph, context = self._steps.take_seconds(), self.progress.graph, running.plan.context
+        statistics = statistics_of(context, result.seconds, acks, graph, in_lanes, self._spent)
+        self._spent.clear()
         self.statistics.append(statistics)
-        self._recorder.round(statistics, acks)
+        self._recorder.round(statistics, acks, self._planner.lags())
         tell(self._listeners, statistics)
 
     def _has_sink(self, ack: Ack) -> bool:

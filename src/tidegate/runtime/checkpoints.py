@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from tidegate.base import faults
@@ -26,6 +26,7 @@ from tidegate.checkpoint.history import (
     CheckpointStatus,
     HistoryEntry,
     OperatorFigures,
+    SubtaskFigures,
     blank_entry,
     entry_of,
 )
@@ -43,6 +44,8 @@ from tidegate.runtime.steps import CheckpointSteps
 
 log = logging.getLogger(__name__)
 
+_WORTH_MS = 1.0
+"""A shorter snapshot of an operator without state is not worth figures of its own."""
 _NOT_TAKEN = "The requested checkpoint could not be taken."
 _SLOW = (
     "checkpoint %d: its metadata is not stored after execution.checkpointing.timeout; rounds continue, "
@@ -354,6 +357,8 @@ class Checkpoints(Savepoints):
 
     def cut(self, checkpoint: Checkpoint, result: RoundResult, progress: Progress, planner: SourcePlanner) -> bool:
         """Fix the content of the checkpoint after step 6, and submit it to the lane. False: the checkpoint is aborted."""
+        checkpoint.uid_hashes = {operator.id: operator.uid_hash for operator in progress.graph.operators}
+        checkpoint.subtasks = tuple(_subtasks(result.acks, progress, self.steps.completed.latest_paths))
         if checkpoint.kind == SAVEPOINT:
             self._cut_savepoint(checkpoint, progress, planner, result.round)
             return True
@@ -635,6 +640,27 @@ def _acknowledge(checkpoint: Checkpoint, acks: list[Ack], progress: Progress) ->
         for operator in chain.operators:
             figures = _figures(ack, operator, is_first=operator is chain.head.operator)
             checkpoint.acknowledge(operator.uid_hash, ack.subtask, figures)
+
+
+def _subtasks(acks: list[Ack], progress: Progress, before: Collection[str]) -> Iterator[SubtaskFigures]:
+    """Yield the figures of single subtasks. ``before``: state files of the previous checkpoint."""
+    for ack in sorted(acks, key=lambda ack: (ack.chain, ack.subtask)):
+        head, acknowledged_ms = progress.graph.chains[ack.chain].head.operator.id, ack.work.acknowledged_ms or None
+        for operator, snapshot in ack.snapshots.items():
+            files, is_head = snapshot.files(), operator == head
+            snapshot_ms = round(ack.snapshot_seconds.get(operator, 0.0) * 1000, 1)
+            if is_head or files or snapshot_ms >= _WORTH_MS:
+                yield SubtaskFigures(
+                    operator,
+                    ack.subtask,
+                    round(ack.seconds * 1000, 1) if is_head else 0.0,
+                    round(ack.align_seconds * 1000, 1) if is_head else 0.0,
+                    snapshot_ms,
+                    sum(file.size for file in files),
+                    sum(file.size for file in files if file.path not in before),
+                    ack.in_flight_bytes if is_head else 0,
+                    acknowledged_ms,
+                )
 
 
 def _figures(ack: Ack, operator: Operator, *, is_first: bool) -> OperatorFigures:

@@ -73,12 +73,13 @@ class FailedRound:
             job_name, job_id, still, plan, first.chain, first.subtask, str(first.error), spec.settings.root, modules
         )
 
-    def keep(self, files: Files) -> None:
-        """Store the round, unless the program holds a password (of a connector): the file would show the password."""
+    def keep(self, files: Files) -> bool:
+        """Store the round, unless the program holds a password (of a connector): the file would show the password. Return whether
+        the round is stored."""
         forget(files)
         if secrets.are_in(pickle.dumps(self, 5)):
             log.warning("the failed round is not stored for a replay: the program holds a password")
-            return
+            return False
         fresh = self._fresh(files)
         copied = fresh if sum(file.size for file in fresh) <= MOST_COPIED else []
         for file in copied:
@@ -86,6 +87,7 @@ class FailedRound:
             verified_copy(files, file.path, files, name, size=file.size, hash=file.hash)
         kept = replace(self, copied=frozenset(file.path for file in copied))
         files.replace(PATH, _MAGIC + bytes([VERSION]) + pickle.dumps(kept, 5))
+        return True
 
     def _fresh(self, files: Files) -> list[StateFile]:
         """Return the state files of the round that are in no checkpoint: the next attempt deletes them."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from tidegate.base import secrets
 from tidegate.base.clock import Clock, SystemClock
 from tidegate.base.errors import (
     CheckpointError,
@@ -22,6 +23,7 @@ from tidegate.base.errors import (
 )
 from tidegate.base.hashing import new_job_id, new_token
 from tidegate.base.pickling import allow_stored
+from tidegate.base.process import environment
 from tidegate.checkpoint.lease import Liveness
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.locate import read_lineage
@@ -57,7 +59,8 @@ from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.restoring import Restoring, Submission
 from tidegate.runtime.settings import JobSettings
 from tidegate.runtime.statistics import Listener, RoundStatistics
-from tidegate.runtime.view import JobRecorder, JobView, Note
+from tidegate.runtime.stored_view import ViewKeeper
+from tidegate.runtime.view import FailedAck, JobRecorder, JobView, Note
 from tidegate.state.local_dir import choose_root
 from tidegate.state.stores import opener
 
@@ -122,6 +125,9 @@ class JobMaster:
             directory=self.directory,
             is_temporary=self._is_temporary,
             policy=settings.checkpoints,
+            configuration=secrets.masked_settings(program.configuration),
+            environment=environment(program.configuration, master=getattr(engine, "master", None)),
+            fast_json=settings.fast_json,
         )
         self._inbox = Inbox(self._clock)
         self._lanes = lanes(self._inbox, self.job_id)
@@ -135,6 +141,7 @@ class JobMaster:
         self._first = True  # nothing was taken over yet by this run
         self._round = 0
         self._savepoint: str | None = None  # the job has ended with it
+        self._key_salt = new_token()
         self._generated_ids = GeneratedIds(program, self.graph)
 
     # -- from outside ----------------------------------------------------------------------------------------------------
@@ -343,9 +350,10 @@ class JobMaster:
                 self._recorder.attempt_ended(error)
                 raise
             except Exception as error:
-                self._recorder.attempt_ended(error)
+                self._recorder.attempt_ended(error, self._failed_ack(error))
                 self._stop_if_fenced()
                 self._quietly("keep the round that failed", self._keep_failed_round)
+                self._store_view()
                 delay, times = self._delay_after(error)
                 if delay is None:
                     raise
@@ -427,6 +435,7 @@ class JobMaster:
             merges=self.settings.merges,
             recorder=self._recorder,
             listeners=self._listeners,
+            keeper=self._keeper(),
         )
         self._become(JobStatus.RUNNING)
         try:
@@ -443,13 +452,31 @@ class JobMaster:
         if ending.cancels:
             raise JobCancelledError("The job was cancelled", where=f"its savepoint: {ending.address}")
 
+    def _failed_ack(self, error: Exception) -> FailedAck | None:
+        plan, acks = (self._attempt.failed_round if self._attempt is not None else None) or (None, [])
+        ack = next((ack for ack in acks if ack.error is error), None)
+        return None if plan is None or ack is None else FailedAck(ack, plan.context.checkpoint_id)
+
     def _keep_failed_round(self) -> None:
         """Store the failed round for ``tidegate debug``, after everything that counts."""
         failed = self._attempt.failed_round if self._attempt is not None else None
         if failed is not None and self._spec is not None and self.settings.checkpoints is not None:
             kept = FailedRound.of(self.graph.name, self.job_id, self._spec, *failed)
-            if kept is not None:
-                kept.keep(self._job.files)
+            if kept is not None and kept.keep(self._job.files) and self.settings.checkpoint_dir:
+                self._recorder.can_be_debugged(f"tidegate debug {self.job_id}")
+
+    def _keeper(self) -> ViewKeeper | None:
+        """Return what stores the view of the present attempt. None: nobody could read the view."""
+        current = self._current
+        if self._memory is not None or not isinstance(current, Restored):
+            return None
+        return ViewKeeper(self._job.files, current.claimed.lease, self._clock, self.view, self._recorder.notes)
+
+    def _store_view(self, **changes: Any) -> None:
+        """Store the view at a failure or at the end. The directory of a run without checkpoints is deleted at its end."""
+        keeper = self._keeper() if self.settings.checkpoints is not None else None
+        if keeper is not None:
+            keeper.write(**changes)
 
     def _stop_if_fenced(self) -> None:
         """Raise if the attempt is fenced. A newer driver's clean-up may have caused the failure: then a restart would not help."""
@@ -517,6 +544,8 @@ class JobMaster:
             inline=settings.inline_functions,
             fast_json=settings.fast_json,
             sessions_in_memory=settings.sessions_in_memory,
+            heavy_keys=settings.heavy_keys,
+            key_salt=self._key_salt if settings.heavy_keys == "hide" else "",
             batch_mode=settings.batch_mode,
             watermark_interval_ms=settings.watermark_interval_ms,
             publishes_rounds=settings.checkpoints is not None and settings.checkpoints.at_least_once,
@@ -536,6 +565,8 @@ class JobMaster:
             # The job has ended for good: its earlier checkpoints are deleted or retained as if it were cancelled a moment later.
             checked = self._current
             self._quietly("take over what it was to restore", lambda: self._take_over(checked))
+        if not self._is_temporary or status not in (JobStatus.FINISHED, JobStatus.CANCELED):
+            self._store_view(status=status, ended_ms=self._clock.now_ms())
         current, self._current = self._current, None
         if not (fenced or (current is not None and current.claimed.fenced() is not None)):
             self._quietly("release what the executors hold", self._engine.stop)

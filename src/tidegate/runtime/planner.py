@@ -21,7 +21,7 @@ from typing import Any
 from tidegate.base.errors import RestoreError
 from tidegate.common import options
 from tidegate.common.options import Option
-from tidegate.operators.contracts.source import Source, SourceContext, SourcePlan, SplitEnumerator, SplitInterval
+from tidegate.operators.contracts.source import Lag, Source, SourceContext, SourcePlan, SplitEnumerator, SplitInterval
 from tidegate.operators.contracts.specs import SourceNode
 from tidegate.operators.contracts.watermarks import BETWEEN, split_status
 from tidegate.operators.flow.rows import MAX_WATERMARK, MIN_WATERMARK
@@ -354,6 +354,11 @@ class SourcePlanner:
         """Return, by uid hash, the number of records that are not planned yet, for the sources that know it."""
         known = {s.operator.uid_hash: 0 if s.finished else s.enumerator.behind for s in self._sources}
         return {operator: behind for operator, behind in known.items() if behind is not None}
+
+    def lags(self) -> dict[int, Lag]:
+        """Return, by operator id, what each subtask has not planned yet, for the sources that know it."""
+        known = {s.operator.id: s.enumerator.lag for s in self._sources}
+        return {operator_id: lag for operator_id, lag in known.items() if lag is not None}
 
     def checkpoint_complete(self, positions: Mapping[str, object]) -> None:
         """Notify the sources of a committed checkpoint. ``positions`` maps uid hashes to the positions in this checkpoint."""

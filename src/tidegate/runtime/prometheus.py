@@ -63,6 +63,7 @@ def samples(view: JobView) -> Iterator[Sample]:
     yield from _round_samples(view)
     for operator in view.operators:
         yield from _operator_samples(operator)
+    yield from _subtask_samples(view)
     yield from _checkpoint_samples(view)
     names = {operator.id: operator.name for operator in view.operators}
     for metric in view.metrics.values():
@@ -87,6 +88,8 @@ def _round_samples(view: JobView) -> Iterator[Sample]:
         latest = view.rounds[-1]
         yield "tidegate_rounds_total", "counter", "Rounds so far.", {}, latest.round
         yield "tidegate_round_seconds", "gauge", "The latest round.", {}, latest.seconds
+        for part, seconds in latest.parts.items():
+            yield "tidegate_round_part_seconds", "gauge", "Where the latest round's time went.", {"part": part}, seconds
         text = "Local stores that were built from all their files."
         yield "tidegate_state_rebuilds_total", "counter", text, {}, view.totals.rebuilds
 
@@ -101,9 +104,56 @@ def _operator_samples(o: OperatorView) -> Iterator[Sample]:
         ("records_out_per_second", "gauge", "In the latest round.", o.records_out_per_second),
         ("busy_seconds", "gauge", "Of the slowest subtask, in the latest round.", o.busy_seconds),
         ("watermark_milliseconds", "gauge", "Event time: of the slowest subtask.", o.watermark),
+        ("state_bytes", "gauge", "Of all state files.", o.state_bytes),
     ):
         if value is not None and value not in (MIN_WATERMARK, MAX_WATERMARK):
             yield prefix + name, kind, text, labels, value
+    for state, size in o.states.items():
+        yield "tidegate_state_bytes", "gauge", "Of the files of one state, about.", {**labels, "state": state}, size
+    for rank, heavy in enumerate(
+        o.heavy_keys, 1
+    ):  # without the key: it may be personal data, and there may be millions
+        where = {**labels, "rank": str(rank), "subtask": str(heavy.subtask)}
+        yield (
+            "tidegate_heavy_key_share",
+            "gauge",
+            "Of the operator's records, for its heaviest keys.",
+            where,
+            heavy.share,
+        )
+
+
+MOST_SUBTASKS = 1000
+"""Of a job with more subtasks only the figures of its operators are given: a scraper would store twelve series for each subtask."""
+
+
+def _subtask_samples(view: JobView) -> Iterator[Sample]:
+    if len(view.subtasks) > MOST_SUBTASKS:
+        return
+    heads: dict[int, OperatorView] = {}
+    for operator in view.operators:
+        heads.setdefault(operator.chain, operator)
+    for s in view.subtasks:
+        head = heads[s.chain]
+        labels = {"operator": head.name, "operator_id": str(head.id), "subtask": str(s.subtask)}
+        for name, kind, text, value in (
+            ("records_in_total", "counter", "Records that came into the subtask.", s.records_in),
+            ("records_out_total", "counter", "Records that left the subtask.", s.records_out),
+            ("bytes_in_total", "counter", "Bytes of chunks that came into the subtask.", s.bytes_in),
+            ("bytes_out_total", "counter", "Bytes of chunks that left the subtask.", s.bytes_out),
+            ("retries_total", "counter", "How often a task of the subtask was run again.", s.retries),
+            ("busy_ratio", "gauge", "Part of the latest rounds in which the subtask worked.", s.busy),
+            ("back_pressured_ratio", "gauge", "Part of them in which it waited for slower subtasks.", s.back_pressured),
+            ("idle_ratio", "gauge", "Part of them in which it had nothing to do.", s.idle),
+            ("seconds", "gauge", "How long the subtask took in the latest round.", s.seconds),
+            ("state_bytes", "gauge", "Of all state files of the subtask.", s.state_bytes),
+            ("watermark_milliseconds", "gauge", "Event time of the subtask.", s.watermark),
+        ):
+            if value is not None and value not in (MIN_WATERMARK, MAX_WATERMARK):
+                yield f"tidegate_subtask_{name}", kind, text, labels, value
+        if s.lag is not None:
+            text = "What the source knows of and has not read."
+            yield "tidegate_subtask_lag", "gauge", text, {**labels, "unit": s.lag_unit}, s.lag
 
 
 def _checkpoint_samples(view: JobView) -> Iterator[Sample]:

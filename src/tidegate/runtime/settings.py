@@ -71,6 +71,7 @@ class JobSettings:
     inline_functions: bool
     fast_json: bool
     sessions_in_memory: bool
+    heavy_keys: str
     batch_mode: bool
     watermark_interval_ms: int
     metrics_ports: range | None
@@ -152,6 +153,7 @@ class JobSettings:
             inline_functions=get(options.INLINE_FUNCTIONS),
             fast_json=get(options.FAST_JSON),
             sessions_in_memory=get(options.SESSIONS_IN_MEMORY),
+            heavy_keys=get(options.HEAVY_KEYS),
             batch_mode=batch_mode,
             metrics_ports=ports_of(ports) if ports else None,
             metrics_token_file=get(options.METRICS_TOKEN_FILE),

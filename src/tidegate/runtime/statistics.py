@@ -9,12 +9,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from tidegate.graph.plan import JobGraph
 from tidegate.operators.contracts.metrics import COUNTER, DISTRIBUTION, GAUGE, METER, Change, Groups
 from tidegate.operators.contracts.specs import sources_of
 from tidegate.operators.flow.rows import Ack, RoundContext
+from tidegate.runtime.figures import slowest_tasks
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +51,18 @@ class RoundStatistics:
         return self.records_in / self.seconds if self.seconds > 0 else 0.0
 
 
-Listener = Callable[[RoundStatistics], None]
+Listener = Callable[[RoundStatistics], object]
 
 
 def statistics_of(
-    context: RoundContext, seconds: float, acks: list[Ack], graph: JobGraph, commit_seconds: float
+    context: RoundContext,
+    seconds: float,
+    acks: list[Ack],
+    graph: JobGraph,
+    commit_seconds: float,
+    spent: Mapping[str, float] = MappingProxyType({}),
 ) -> RoundStatistics:
+    """Return the statistics of a round. ``spent``: the parts (``ROUND_PARTS``) that the driver has measured, in seconds."""
     sources = {graph.chain_of[operator.id] for operator in sources_of(graph)}
     return RoundStatistics(
         round=context.round,
@@ -65,7 +73,16 @@ def statistics_of(
         records_out=sum(ack.records_out for ack in acks),
         commit_seconds=commit_seconds,
         rebuilds=sum(ack.rebuilds for ack in acks),
+        parts=_parts(seconds, acks, graph, spent),
     )
+
+
+def _parts(seconds: float, acks: list[Ack], graph: JobGraph, spent: Mapping[str, float]) -> dict[str, float]:
+    levels = slowest_tasks(acks, {chain.id: chain.level for chain in graph.chains})
+    read, user, pack, snapshot = map(sum, zip(*levels, strict=True))
+    schedule = max(0.0, seconds - read - user - pack - snapshot)
+    of_tasks = {"schedule": schedule, "read": read, "user": user, "pack": pack, "snapshot": snapshot}
+    return {part: of_tasks.get(part, spent.get(part, 0.0)) for part in ROUND_PARTS}
 
 
 def busy_seconds(acks: list[Ack], graph: JobGraph) -> float:

@@ -7,59 +7,35 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
 
+from tidegate.base import secrets
 from tidegate.base.clock import Clock
+from tidegate.base.portable_errors import trace_of
 from tidegate.checkpoint.checkpoint import Checkpoint, Cut, Failed, Triggered
-from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry
+from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, slowest_and_largest
+from tidegate.checkpoint.history import SubtaskFigures as SubtaskFigures
 from tidegate.checkpoint.metadata import CHECKPOINT
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.savepoint import Copied
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import JobGraph
+from tidegate.operators.contracts.source import Lag
 from tidegate.operators.flow.rows import MAX_WATERMARK, Ack
+from tidegate.operators.loop.rewrites.explain import functions_of
+from tidegate.runtime.figures import HeavyKey as HeavyKey
+from tidegate.runtime.figures import SubtaskTally
+from tidegate.runtime.figures import SubtaskView as SubtaskView
 from tidegate.runtime.guarantee import JobGuarantee, guarantee_of
 from tidegate.runtime.statistics import JobMetrics, Key, MetricView, RoundStatistics
 
 _ROUNDS, _CHECKPOINTS, _ATTEMPTS, _EXCEPTIONS, _NOTES = 100, 50, 50, 50, 1000
 """How many of the latest items are shown."""
+_SUBTASKS = 50_000
+"""Figures of subtasks in all checkpoints together."""
 _RATE_OVER_MS = 5_000
-
-
-@dataclass(frozen=True)
-class HeavyKey:
-    """A key of a keyed operator that takes a large part of its records. ``share``: of all records of the operator, 0 to 1; an
-    estimate by a sketch that never counts too few. ``subtask``: which subtask has the key."""
-
-    key: str
-    share: float
-    subtask: int
-
-
-@dataclass(frozen=True)
-class SubtaskView:
-    """A subtask of a chain. Parts of time are of the latest rounds, between 0 and 1, and add up to 1."""
-
-    chain: int
-    subtask: int
-    host: str | None = None
-    """Where the subtask ran last: the host, and the executor of Spark if there are several."""
-    records_in: int = 0
-    records_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    records_in_per_second: float = 0.0
-    busy: float = 0.0
-    back_pressured: float = 0.0
-    """The subtask had finished its part and waited for slower subtasks of the same or a later level."""
-    idle: float = 0.0
-    seconds: float = 0.0
-    """How long the subtask took in the latest round."""
-    watermark: int | None = None
-    lag: int | None = None
-    """Records that the source knows of and has not read; None for other operators, and where the source does not know."""
-    state_bytes: int = 0
-    retries: int = 0
-    """How often Spark ran a task of the subtask again."""
+_LONGEST_TRACE = 20_000
 
 
 @dataclass(frozen=True)
@@ -115,22 +91,6 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class SubtaskFigures:
-    """One subtask of an operator in a checkpoint. Times are in milliseconds, sizes in bytes."""
-
-    operator: int
-    subtask: int
-    run_ms: float = 0.0
-    align_ms: float = 0.0
-    snapshot_ms: float = 0.0
-    size: int = 0
-    incremental: int = 0
-    in_flight_bytes: int = 0
-    acknowledged_ms: int | None = None
-    """When (wall clock) the subtask had its snapshot."""
-
-
-@dataclass(frozen=True)
 class CheckpointView:
     """A ``Checkpoint`` as it was at a moment. ``passed_ms``: when (wall clock, milliseconds) it had come through the steps of the
     protocol: 1 triggered, 6 acknowledged, 7 complete, 8 committed, 9 cleaned up. ``message``: why it failed. ``entry``: what the
@@ -166,6 +126,7 @@ class CheckpointView:
             checkpoint.message,
             checkpoint.entry,
             checkpoint.copied,
+            checkpoint.subtasks,
         )
 
 
@@ -256,6 +217,13 @@ class Note:
     more: str = ""
 
 
+class FailedAck(NamedTuple):
+    """The ack that brought the error of a failed round. ``checkpoint_id``: of the round."""
+
+    ack: Ack
+    checkpoint_id: int | None
+
+
 class JobRecorder:
     """Makes the next view from the last one. Only ``view`` and ``story`` may be called from other threads than the job's."""
 
@@ -268,6 +236,9 @@ class JobRecorder:
         directory: str = "",
         is_temporary: bool = False,
         policy: CheckpointPolicy | None = None,
+        configuration: Mapping[str, str] = MappingProxyType({}),
+        environment: Mapping[str, str] = MappingProxyType({}),
+        fast_json: bool = True,
     ) -> None:
         self._clock = clock
         self._view = JobView(
@@ -279,9 +250,13 @@ class JobRecorder:
             is_temporary=is_temporary,
             checkpoint_interval_ms=policy.interval_ms if policy is not None else None,
             guarantee=guarantee_of(graph, policy),
+            configuration=dict(configuration),
+            environment=dict(environment),
         )
         self._attempt = 0
+        self._functions = functions_of(graph, fast_json=fast_json)
         self._metrics = JobMetrics()
+        self._subtasks = SubtaskTally()
         self._notes: deque[Note] = deque(maxlen=_NOTES)
         self._latest: dict[str, tuple[int, str, str]] = {}
         self._noting = threading.Lock()
@@ -289,7 +264,18 @@ class JobRecorder:
 
     def view(self, status: JobStatus) -> JobView:
         """Return the view, from any thread. ``status``: other threads may change it, so it is not stored here."""
-        return replace(self._view, status=status)
+        figures = self._subtasks.shown()
+        states, heavy = figures.states, figures.heavy_keys
+        operators = tuple(
+            replace(
+                o,
+                state_bytes=states[o.id].bytes if o.id in states else None,
+                states=states[o.id].states if o.id in states else {},
+                heavy_keys=heavy.get(o.id, ()),
+            )
+            for o in self._view.operators
+        )
+        return replace(self._view, status=status, operators=operators, subtasks=figures.subtasks)
 
     def graph(self, graph: JobGraph) -> None:
         """Show the program as it runs. A restore may have fixed the maximum parallelism of some operators."""
@@ -312,18 +298,21 @@ class JobRecorder:
                 o.max_parallelism,
                 graph.chain_of[o.id],
                 tuple(before.get(o.id, ())),
+                functions=self._functions.get(o.id, ()),
             )
             for o in graph.operators
         ]
         self._view = replace(self._view, operators=tuple(shown))
+        self._subtasks.graph(graph)
 
     def attempt_started(self, round: int, checkpoint: str | None = None) -> None:
         self._attempt += 1
         started = AttemptView(self._attempt, self._clock.now_ms(), round, checkpoint)
         self._view = replace(self._view, attempts=(*self._view.attempts, started)[-_ATTEMPTS:])
 
-    def attempt_ended(self, error: BaseException | None) -> None:
-        """Record the end of an attempt. A failure before the first attempt is shown as an exception only."""
+    def attempt_ended(self, error: BaseException | None, failed: FailedAck | None = None) -> None:
+        """Record the end of an attempt. A failure before the first attempt is shown as an exception only. ``failed``: where user
+        code failed, if that is why."""
         now, attempts = self._clock.now_ms(), list(self._view.attempts)
         if attempts and attempts[-1].ended_ms is None:
             reason = None if error is None else f"{type(error).__name__}: {error}"
@@ -332,8 +321,33 @@ class JobRecorder:
         shown = [_given_up(checkpoint) for checkpoint in self._view.checkpoints]
         self._view = replace(self._view, checkpoints=tuple(shown))
         if error is not None:
-            met = ExceptionView(now, self._attempt, type(error).__name__, str(error))
+            met = self._met(now, error, failed)
             self._view = replace(self._view, exceptions=(*self._view.exceptions, met)[-_EXCEPTIONS:])
+
+    def _met(self, now_ms: int, error: BaseException, failed: FailedAck | None) -> ExceptionView:
+        """Return what is known of an error. Its texts contain no secrets."""
+        done = [shown.checkpoint_id for shown in self._view.checkpoints if shown.status is Outcome.COMPLETED]
+        checkpoint_id = failed.checkpoint_id if failed is not None else None
+        where, record, key = (getattr(error, name, None) for name in ("where", "record", "key"))
+        in_chain = [o.name for o in self._view.operators if failed is not None and o.chain == failed.ack.chain]
+        named = [name for name in in_chain if f"operator '{name}'" in (where or "")]
+        return ExceptionView(
+            now_ms,
+            self._attempt,
+            type(error).__name__,
+            secrets.masked(str(error)),
+            traceback=secrets.masked(trace_of(error))[-_LONGEST_TRACE:],
+            operator=next(iter(named or in_chain), None),
+            subtask=failed.ack.subtask if failed is not None else None,
+            record=None if record is None else secrets.masked(record),
+            key=None if key is None else secrets.masked(key),
+            checkpoint_id=checkpoint_id or max(done, default=None),
+        )
+
+    def can_be_debugged(self, command: str) -> None:
+        """Say how the round of the latest failure can be run again."""
+        *before, latest = self._view.exceptions
+        self._view = replace(self._view, exceptions=(*before, replace(latest, debug_command=command)))
 
     def finished_before(self) -> None:
         self._view = replace(self._view, finished_before=True)
@@ -343,8 +357,9 @@ class JobRecorder:
 
     # -- rounds ----------------------------------------------------------------------------------------------------------
 
-    def round(self, statistics: RoundStatistics, acks: list[Ack]) -> None:
-        """Record an accepted round."""
+    def round(self, statistics: RoundStatistics, acks: list[Ack], lags: Mapping[int, Lag]) -> None:
+        """Record an accepted round. ``lags``: what the sources have not read, by operator id."""
+        self._subtasks.add(statistics.started_ms, statistics.seconds, acks, lags)
         received: dict[int, int] = {}
         sent: dict[int, int] = {}
         for ack in acks:
@@ -389,7 +404,7 @@ class JobRecorder:
         else:
             begun = (new,) if isinstance(checkpoint.stage, Triggered) else ()
             shown = (*self._view.checkpoints, *begun)[-_CHECKPOINTS:]
-        self._view = replace(self._view, checkpoints=shown, totals=self._totals(known, new))
+        self._view = replace(self._view, checkpoints=_thinned(shown), totals=self._totals(known, new))
         self.note(checkpoint.kind, checkpoint.checkpoint_id, type(checkpoint.stage).__name__, checkpoint.message or "")
 
     def _totals(self, known: CheckpointView | None, new: CheckpointView) -> Totals:
@@ -411,10 +426,26 @@ class JobRecorder:
                 self._latest[kind] = (number, what, more)
                 self._notes.append(Note(self._clock.now_ms(), self._attempt, kind, number, what, more))
 
+    def notes(self) -> list[Note]:
+        """Return all notes that are remembered, oldest first. May be called from any thread."""
+        with self._noting:
+            return list(self._notes)
+
     def story(self, kind: str, number: int) -> list[Note]:
         """Return the notes on one of them, oldest first, as far as remembered. May be called from any thread."""
         with self._noting:
             return [note for note in self._notes if (note.kind, note.number) == (kind, number)]
+
+
+def _thinned(checkpoints: tuple[CheckpointView, ...]) -> tuple[CheckpointView, ...]:
+    """Bound the memory for figures of subtasks: with thousands of them only the latest checkpoints have all."""
+    room, kept = _SUBTASKS, []
+    if sum(len(checkpoint.subtasks) for checkpoint in checkpoints) <= room:
+        return checkpoints
+    for checkpoint in reversed(checkpoints):
+        room -= len(checkpoint.subtasks)
+        kept.append(checkpoint if room >= 0 else replace(checkpoint, subtasks=slowest_and_largest(checkpoint.subtasks)))
+    return tuple(reversed(kept))
 
 
 def _given_up(checkpoint: CheckpointView) -> CheckpointView:

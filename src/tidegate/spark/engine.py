@@ -25,7 +25,7 @@ from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import Listener
 from tidegate.spark.pyspark_internals import collect, is_lost, release_shuffles, was_run_again
-from tidegate.spark.session import check_settings, is_local, spark_context
+from tidegate.spark.session import check_settings, is_local, master_of, spark_context
 from tidegate.spark.shipping import ship
 from tidegate.spark.task import ForgetJob, LevelTask, WorkerSetup, identity
 
@@ -55,6 +55,7 @@ class SparkExecutor:
             lambda: spark_context(configuration),
             lambda context, spec: ship(context, configuration, spec.settings.job_id, program.name),
             one_host=is_local(configuration),
+            master=master_of(configuration),
         )
         return StartedJob(JobMaster(program, engine, listeners=listeners), listeners)
 
@@ -73,8 +74,9 @@ class SparkEngine:
         ship: Callable[[SparkContext, JobSpec], WorkerSetup],
         *,
         one_host: bool = False,
+        master: str | None = None,
     ) -> None:
-        self.one_host = one_host
+        self.one_host, self.master = one_host, master
         self._open_context, self._ship = open_context, ship
         self._setup: WorkerSetup | None = None
         self._context: SparkContext | None = None

@@ -108,9 +108,13 @@ def _check_memory_storage(configuration: Mapping[str, Any]) -> None:
 
 def is_local(configuration: Mapping[str, Any]) -> bool:
     """Return whether tasks will run in processes of this host."""
+    return master_of(configuration).partition("[")[0] == "local"
+
+
+def master_of(configuration: Mapping[str, Any]) -> str:
+    """Return the master of the active context, or of the context that will be opened."""
     active = active_context()
-    master = (active.master if active is not None else None) or _master(configuration)
-    return str(master).partition("[")[0] == "local"
+    return (active.master if active is not None else None) or _master(configuration)
 
 
 def start_ahead(configuration: Mapping[str, Any]) -> None:

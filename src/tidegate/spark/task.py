@@ -6,6 +6,7 @@ round. This module also decides when the worker searches for garbage.
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkFiles, TaskContext
@@ -184,7 +186,7 @@ class LevelTask:
         return _then_end_task(chain.from_iterable(runs))
 
     def _run(self, job: Job, partition: int, context: RoundContext, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
-        plan: TaskPlan = replace(pickle.loads(self.plans[partition]), run=_this_run())
+        plan: TaskPlan = replace(pickle.loads(self.plans[partition]), run=_this_run(partition % self.tasks))
         at(f"{self.setup.job_name}: {job.name_of(self.level, partition, plan)}")
         return job.run_partition(self.level, partition, context, plan, rows)
 
@@ -203,9 +205,34 @@ def _then_end_task(rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]
         end_task()
 
 
-def _this_run() -> TaskRun:
+def _this_run(task: int) -> TaskRun:
     here = TaskContext.get()
-    return FIRST_RUN if here is None else TaskRun(here.attemptNumber(), here.stageId())
+    return FIRST_RUN if here is None else TaskRun(here.attemptNumber(), here.stageId(), task, _place(os.getpid()))
+
+
+@functools.lru_cache(maxsize=1)
+def _place(pid: int) -> str:
+    """Return the host of this worker, and the id of its executor. Spark gives workers no id: it is an argument of the JVM that has
+    started the daemon from which this worker was forked. ``pid``: of this worker, because a daemon may have asked before."""
+    host = os.uname().nodename
+    executor = _executor_id(os.getppid()) or _executor_id(_parent_of(os.getppid()))
+    return f"{host}, executor {executor}" if executor else host
+
+
+def _executor_id(pid: int | None) -> str:
+    """Return the executor id in the command of a JVM. Empty if there is none: in local mode the driver is the executor."""
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return arguments[arguments.index(b"--executor-id") + 1].decode(errors="replace")
+    except (OSError, ValueError, IndexError):
+        return ""
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 class ForgetJob:

@@ -100,6 +100,7 @@ class KeyedBackend:
         "operator_name",
         "processing_timers",
         "scan",
+        "shares",
         "stored",
         "unbroken",
     )
@@ -138,6 +139,8 @@ class KeyedBackend:
         self._timerless = False
         self._begun: list[StateFile] = []
         self._held: list[StateFile] | None = None
+        self.shares: dict[str, dict[str, int]] = {}
+        """Of the files that this round has written, by path: about how many bytes belong to which state."""
         self._chunks = 0
         self.unbroken = False
         """Whether the round continues where this object left the previous one. Then callers may keep their own memory too."""
@@ -205,6 +208,7 @@ class KeyedBackend:
         ``replaced``: paths of files that merges have recently removed from the list.
         """
         self._close_snapshot()
+        self.shares = {}
         held, self._held = self._held, None  # until the round has written its changes, the caches match no list
         self._begun = list(files)
         self._store = self._open_store(self._local_path)
@@ -298,6 +302,7 @@ class KeyedBackend:
                 return None
             # Only now, with the file durable, may memory survive the round: a failed write must not leave traces in it.
             written = writer.finish(version=version, groups=self.groups)
+            self._note_shares(written, writer)
         faults.point("T2.after-segment", operator=self.operator, path=path)
         self._held = [*self._begun, written]  # the next list tells whether the file was accepted
         return written
@@ -328,7 +333,9 @@ class KeyedBackend:
             else:
                 drop, expired = run[0] == 0, self._expired()
                 merge_files(writer, self._files, merged, self.groups, drop_deletions=drop, expired=expired)
-            return writer.finish(version=_merged_version(merged), groups=_hull(merged))
+            written = writer.finish(version=_merged_version(merged), groups=_hull(merged))
+            self._note_shares(written, writer)
+            return written
 
     def end(self, *, failed: bool = False) -> None:
         """Close the round, whatever happened in it, and discard unwritten changes."""
@@ -361,6 +368,12 @@ class KeyedBackend:
         )
 
     # -- inside --
+
+    def _note_shares(self, written: StateFile, writer: SegmentWriter) -> None:
+        if len(writer.shares) > 1:
+            self.shares[written.path] = {
+                name.decode(errors="replace"): round(size) for name, size in writer.shares.items()
+            }
 
     def _dump(self, writer: SegmentWriter, snapshot: Snapshot) -> None:
         """Write the whole snapshot in canonical form."""

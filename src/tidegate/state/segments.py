@@ -28,7 +28,7 @@ import xxhash
 from tidegate.base.errors import NewerFormatError, StorageError
 from tidegate.base.files import FileHandle, Files, FileWriter, expected_content, read_verified
 from tidegate.base.hashing import hash_text, is_strong, shown_hash
-from tidegate.state.layout import GROUP_BYTES
+from tidegate.state.layout import GROUP_BYTES, STATE
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.store import EntryBlock
 
@@ -46,6 +46,9 @@ _QUICK = 1
 """The level of zlib. On a base of numbers and texts it was 2.7 times as fast as the default level, with no larger file."""
 _TRAILER = struct.Struct(">QQQ8s")
 _SAMPLE = 128
+_SHOWN = 32
+"""Entries of a block from which the shares of states are estimated."""
+TIMERS_NAME = b"(timers)"
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_flat = msgspec.msgpack.Decoder(list[bytes | None]).decode
 
@@ -86,6 +89,8 @@ class SegmentWriter:
         self._table = -1
         self._block_items = 16384  # list items, twice the entries; adapts to their size
         self._sampled = False
+        self.shares: dict[bytes, float] = {}
+        """About how many bytes belong to which state, by its name, and to timers: by a few entries of each block."""
 
     def add(self, table: int, flat: list[Any], *, deletes: bool) -> None:
         """Add entries ``[k, v, k, v, ...]``, one table after the other, with groups in order within a table.
@@ -156,6 +161,7 @@ class SegmentWriter:
         entries, checksum = len(flat) // 2, xxhash.xxh3_64_intdigest(data)
         self._blocks.append(Block(self._table, first, last, self._offset, len(data), entries, self._deletes, checksum))
         self._parts.append(data)
+        self._share(flat, len(data))
         self._offset += len(data)
         if self._offset - self._written >= WHOLE_LIMIT:
             self._stream = self._stream or self._files.create_stream(self._path)
@@ -163,6 +169,21 @@ class SegmentWriter:
         self.entries += entries
         self._deletes &= rest
         self._block_items = max(2, BLOCK_TARGET * entries // len(packed) * 2)
+
+    def _share(self, flat: list[Any], size: int) -> None:
+        """Estimate which states the bytes of a block belong to. The step is odd in entries: names that alternate are all seen."""
+        if self._table != STATE:
+            self.shares[TIMERS_NAME] = self.shares.get(TIMERS_NAME, 0.0) + size
+            return
+        step = max(1, len(flat) // (2 * _SHOWN) | 1)
+        found: dict[bytes, int] = {}
+        for place in range(0, len(flat), 2 * step):
+            key, value = flat[place], flat[place + 1]
+            name = key[3 : 3 + key[2]] if len(key) > 3 else b""  # as ``layout.state_name``; decoded once a file
+            found[name] = found.get(name, 0) + len(key) + (len(value) if value is not None else 0)
+        every = max(1, sum(found.values()))
+        for name, part in found.items():
+            self.shares[name] = self.shares.get(name, 0.0) + size * part / every
 
 
 def _items_per_block(sample: list[Any]) -> int:

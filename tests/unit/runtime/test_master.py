@@ -123,6 +123,7 @@ class OvertakenEngine(SimulatedEngine):
             return super().run(plan)
         self.newer = acquire(self._files, ManualClock(), job_id="small", liveness=lambda owner: False)
         self._files.replace("history.json", b"the newer driver's")
+        self._files.replace("view.json", b"the newer driver's")
         raise RoundError("A Spark job failed, and so did all its retries", found="cancelled")
 
     def stop(self) -> None:
@@ -150,6 +151,7 @@ def test_a_driver_that_lost_its_lease_touches_nothing_any_more(tmp_path: Path, c
     faults.install(None)
     assert len(stopped) == cancelled
     assert Files(directory).read_bytes("history.json") == b"the newer driver's"
+    assert Files(directory).read_bytes("view.json") == b"the newer driver's"
     assert engine.stops == 0, "the local stores are the newer driver's"
     assert master.status is (JobStatus.CANCELED if cancelled else JobStatus.FAILED)
 

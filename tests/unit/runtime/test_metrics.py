@@ -29,6 +29,7 @@ from tidegate.datastream import (
 )
 from tidegate.datastream.functions import MapFunction
 from tidegate.operators.contracts.metrics import SubtaskMetricGroup, SubtaskMetrics
+from tidegate.runtime import prometheus
 from tidegate.runtime.prometheus import prometheus_text
 from tidegate.runtime.view import JobView
 
@@ -345,3 +346,29 @@ def test_the_rate_of_a_meter_forgets() -> None:
     metrics.add([], 60_000)
     (shown,) = metrics.shown.values()
     assert (shown.value, shown.rate) == (200, 0.0)
+
+
+def test_figures_of_subtasks_and_parts_of_rounds_are_metrics(tmp_path: Path) -> None:
+    view = measured(tmp_path)
+    text = prometheus_text(view)
+    source = view.subtasks[0]
+    labels = 'job_id="[^"]*",job_name="[^"]*",operator="numbers",operator_id="1",subtask="0"'
+    for name, value in (
+        ("records_in_total", source.records_in),
+        ("bytes_out_total", source.bytes_out),
+        ("busy_ratio", source.busy),
+        ("idle_ratio", source.idle),
+        ("state_bytes", 0),
+    ):
+        found = re.search(rf"^tidegate_subtask_{name}{{{labels}}} (\S+)$", text, re.MULTILINE)
+        assert found is not None, name
+        assert float(found[1]) == pytest.approx(value)
+    assert re.search(r'^tidegate_subtask_lag{.*subtask="0",unit="records"} 0.0$', text, re.MULTILINE)
+    for part in view.rounds[-1].parts:
+        assert re.search(rf'^tidegate_round_part_seconds{{.*part="{part}"}} ', text, re.MULTILINE)
+
+
+def test_subtasks_without_bound_are_no_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = measured(tmp_path)
+    monkeypatch.setattr(prometheus, "MOST_SUBTASKS", 0)
+    assert "tidegate_subtask_" not in prometheus_text(view)

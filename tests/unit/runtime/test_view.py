@@ -171,3 +171,67 @@ def test_stories_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ]
     assert len(remembered) == 10
     assert master.story("round", 1) == []
+
+
+# -- what is known of a failure, of the configuration, of the driver -----------------------------------------------------
+
+
+def fails_at_seven(value: Any) -> Any:
+    if value == 7:
+        raise ValueError("seven")
+    return value
+
+
+def test_failure_of_user_code_has_traceback_record_operator_and_checkpoint(tmp_path: Path) -> None:
+    master = master_of(SmallJob(tmp_path, function=fails_at_seven))
+    with pytest.raises(UserCodeError):
+        master.run()
+    (failure,) = master.view().exceptions
+    assert "fails_at_seven" in failure.traceback
+    assert 'raise ValueError("seven")' in failure.traceback
+    assert (failure.operator, failure.subtask, failure.record, failure.key) == ("mapped", 0, "7", None)
+    completed = [c.checkpoint_id for c in master.view().checkpoints if c.status is Outcome.COMPLETED]
+    assert failure.checkpoint_id is not None
+    assert failure.checkpoint_id >= max(completed)
+    assert failure.debug_command == "tidegate debug small"
+
+
+def test_failure_outside_of_user_code_names_no_subtask(tmp_path: Path) -> None:
+    class Broken(SimulatedEngine):
+        def run(self, plan: RoundPlan) -> list[Ack]:
+            raise OSError("no network")
+
+    job = SmallJob(tmp_path)
+    master = JobMaster(job.program(), Broken(1), clock=ManualClock(), local_root=job.local)
+    with pytest.raises(OSError, match="no network"):
+        master.run()
+    (failure,) = master.view().exceptions
+    assert (failure.operator, failure.subtask, failure.record, failure.debug_command) == (None, None, None, None)
+    assert "OSError: no network" in failure.traceback
+
+
+def test_configuration_is_shown_without_secrets(tmp_path: Path) -> None:
+    keys = {
+        "spark.hadoop.fs.s3a.secret.key": "s3cret",
+        "spark.hadoop.fs.s3a.endpoint": "https://me:s3cret@host/",
+        "pipeline.global-job-parameters": {"db.password": "s3cret", "table": "orders"},
+        "spark.executor.extraJavaOptions": "-Dtoken=s3cret -Dx=1",
+        "metrics.reporter.prom.token-file": "/etc/scraper",
+    }
+    shown = master_of(SmallJob(tmp_path), **keys).view().configuration
+    assert "s3cret" not in repr(shown)
+    assert shown["pipeline.global-job-parameters"] == "db.password:***,table:orders"
+    assert shown["spark.hadoop.fs.s3a.endpoint"] == "https://me:***@host/"
+    assert shown["spark.executor.extraJavaOptions"] == "-Dtoken=*** -Dx=1"
+    assert shown["metrics.reporter.prom.token-file"] == "/etc/scraper"
+    assert shown["execution.checkpointing.interval"] == "10"
+
+
+def test_environment_names_versions_host_and_command_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["python", "job.py", "--password", "s3cret", "--table=orders", "--api-token=s3cret"]
+    monkeypatch.setattr("sys.orig_argv", command)
+    shown = master_of(SmallJob(tmp_path)).view().environment
+    assert shown["command"] == "python job.py --password *** --table=orders --api-token=***"
+    assert {"tidegate", "python", "spark", "host", "pid", "user", "directory"} <= shown.keys()

@@ -20,6 +20,7 @@ from tidegate.connectors.files.file_format import SOURCE, FileFormat, full_path,
 from tidegate.operators.contracts.source import (
     Batch,
     Boundedness,
+    Lag,
     Source,
     SourcePlan,
     SplitEnumerator,
@@ -95,6 +96,11 @@ class FileEnumerator(SplitEnumerator):
             wake_up_ms=None if self._discovery_ms is None else self._next_discovery_ms,
             finished=self._discovery_ms is None and not backlog,
         )
+
+    @property
+    def lag(self) -> Lag:
+        left = {subtask: sum(split.end - split.at for split in queue) for subtask, queue in enumerate(self._queues)}
+        return Lag(left, "bytes")
 
     @property
     def awaited(self) -> frozenset[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import inspect
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
 from typing import Any
@@ -21,6 +22,7 @@ from tidegate.connectors.values.ranges import BATCH_SIZE
 from tidegate.operators.contracts.source import (
     Batch,
     Boundedness,
+    Lag,
     Source,
     SourceContext,
     SourcePlan,
@@ -126,6 +128,13 @@ class _FrameEnumerator(SplitEnumerator):
             self._next += 1
         finished = self._next == len(self._files)
         return SourcePlan(intervals, backlog=not finished, finished=finished)
+
+    @property
+    def lag(self) -> Lag:
+        left: Counter[int] = Counter()
+        for number in range(self._next, len(self._files)):
+            left[number % self._parallelism] += self._files[number][1]
+        return Lag(left)
 
     @property
     def awaited(self) -> frozenset[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from tidegate.connectors.kafka.serialization import KafkaRecordDeserializationSc
 from tidegate.graph.transformation import OutputTag
 from tidegate.operators.contracts.source import (
     Boundedness,
+    Lag,
     Source,
     SourcePlan,
     SplitEnumerator,
@@ -182,7 +184,14 @@ class KafkaEnumerator(SplitEnumerator):
     @property
     def behind(self) -> int:
         """Counted in offsets; some of them may be transaction markers."""
-        return sum(max(0, end - self._at[place]) for place, end in self._known_ends.items())
+        return sum(self.lag.by_subtask.values())
+
+    @property
+    def lag(self) -> Lag:
+        left: Counter[int] = Counter()
+        for place, end in self._known_ends.items():
+            left[self._numbers[place] % self._parallelism] += max(0, end - self._at[place])
+        return Lag(left)
 
     def _ends(self) -> dict[TopicPartition, int]:
         """The end of the readable offsets of each partition. A reader of committed records stops before open transactions."""

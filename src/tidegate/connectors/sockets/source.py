@@ -24,6 +24,7 @@ from tidegate.connectors.values.ranges import BATCH_SIZE
 from tidegate.operators.contracts.source import (
     Batch,
     Boundedness,
+    Lag,
     Source,
     SourceContext,
     SourcePlan,
@@ -110,6 +111,10 @@ class _SocketEnumerator(SplitEnumerator):
             taken = self._lines.take(start, self._offset)
             intervals.append(SplitInterval(_SPLIT, 0, taken, self._offset, self._offset - start, last=finished))
         return SourcePlan(intervals, backlog=self._offset < end, finished=finished)
+
+    @property
+    def lag(self) -> Lag:
+        return Lag({0: max(0, self._lines.end - self._offset)})
 
     def snapshot(self) -> Any:
         position = self._lines.position(self._offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from tidegate.connectors.values.ranges import BATCH_SIZE, split_range
 from tidegate.operators.contracts.source import (
     Batch,
     Boundedness,
+    Lag,
     Source,
     SourcePlan,
     SplitEnumerator,
@@ -109,6 +111,16 @@ class _GeneratorEnumerator(SplitEnumerator):
     def behind(self) -> int | None:
         """Records that could have been made by now. None: neither an end nor a rate limits them."""
         return self._left
+
+    @property
+    def lag(self) -> Lag | None:
+        """Every split gets the same number of the records that are left, about."""
+        if self._left is None:
+            return None
+        left: Counter[int] = Counter()
+        for piece in split_range(0, self._left, self._splits):
+            left[piece.number % self._parallelism] += piece.remaining
+        return Lag(left)
 
     def plan(self, limit: int, now_ms: int) -> SourcePlan:
         available = self._due(now_ms)

@@ -12,6 +12,7 @@ from tidegate.base.plain_text import count
 from tidegate.operators.contracts.batch import Given
 from tidegate.operators.contracts.source import (
     Boundedness,
+    Lag,
     Source,
     SourceContext,
     SourcePlan,
@@ -144,6 +145,10 @@ class _HybridEnumerator(SplitEnumerator):
     @property
     def behind(self) -> int | None:
         return self._current.behind
+
+    @property
+    def lag(self) -> Lag | None:
+        return self._current.lag
 
     @property
     def awaited(self) -> frozenset[int]:

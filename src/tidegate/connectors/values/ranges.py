@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,15 @@ from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import ProgramError, RestoreError
 from tidegate.base.plain_text import count
 from tidegate.common.types import Row
-from tidegate.operators.contracts.source import Batch, Source, SourcePlan, SplitEnumerator, SplitInterval, SplitReader
+from tidegate.operators.contracts.source import (
+    Batch,
+    Lag,
+    Source,
+    SourcePlan,
+    SplitEnumerator,
+    SplitInterval,
+    SplitReader,
+)
 from tidegate.operators.loop.ownership import own
 
 BATCH_SIZE = 8192
@@ -95,6 +104,13 @@ class RangeEnumerator(SplitEnumerator):
     @property
     def behind(self) -> int:
         return sum(split.remaining for split in self._splits)
+
+    @property
+    def lag(self) -> Lag:
+        left: Counter[int] = Counter()
+        for split in self._splits:
+            left[split.number % self._parallelism] += split.remaining
+        return Lag(left)
 
     def snapshot(self) -> Any:
         return {

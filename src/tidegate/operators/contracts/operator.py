@@ -87,6 +87,10 @@ class Settings:
     """``json.loads`` and ``json.dumps`` of user code are answered by faster code (``loop/fast_json.py``)."""
     sessions_in_memory: bool = options.SESSIONS_IN_MEMORY.default
     """Event-time sessions are merged in memory, and written to state once in a round."""
+    heavy_keys: str = options.HEAVY_KEYS.default
+    """Whether the heaviest keys are looked for, and shown (``flow/heavy_keys.py``)."""
+    key_salt: str = ""
+    """Secret of the job: hides keys."""
     batch_mode: bool = False
     """There is no watermark before the end of input, where the timers of both kinds fire."""
     watermark_interval_ms: int = options.AUTO_WATERMARK_INTERVAL.default
@@ -342,6 +346,11 @@ class StreamOperator:
     def snapshot(self) -> OperatorSnapshot:
         """Step 5: return the durable state of the operator. ``restore`` hands it to the next round, on any host."""
         return OperatorSnapshot(self.parts(), *self.status(self.round.end_of_input))
+
+    def state_shares(self) -> dict[str, dict[str, int]]:
+        """Return, after ``snapshot``, how many bytes of each file that this round has written belong to which state, about:
+        path -> name -> bytes. Files with one state are left out."""
+        return {}
 
     def status(self, end: EndOfInput) -> Status:
         """Return the status of the output, with which the next round starts."""

@@ -6,10 +6,10 @@ A position is plain data (None, bool, int, float, str, list, dict), because it g
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate.base.generics import Generic, TypeVar
 from tidegate.operators.contracts.batch import Batch as Batch
@@ -59,6 +59,14 @@ class SourcePlan:
     awaited: frozenset[int] = frozenset()
 
 
+class Lag(NamedTuple):
+    """Say how much a source knows of and has not planned yet, for each subtask that has something left. ``unit``: what is
+    counted, ``records`` or ``bytes``."""
+
+    by_subtask: Mapping[int, int]
+    unit: str = "records"
+
+
 class SplitEnumerator(ABC):
     """Plan the intervals of a source on the driver. Deterministic: the same position gives the same records again, for
     as long as the source can replay."""
@@ -83,6 +91,12 @@ class SplitEnumerator(ABC):
     def behind(self) -> int | None:
         """Return the number of available records after everything planned so far, as the latest ``plan`` has found it:
         no request is made for it. None: the source cannot tell."""
+        return None
+
+    @property
+    def lag(self) -> Lag | None:
+        """Return what ``behind`` returns, by subtask, also if the source counts something else than records. Called after
+        every round: it must be quick, and no request is made for it. None: the source cannot tell."""
         return None
 
     @property

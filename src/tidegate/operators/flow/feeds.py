@@ -12,7 +12,6 @@ import heapq
 import os
 import pickle
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
@@ -20,11 +19,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import IO, Any, Protocol
 
+from tidegate.base.clock import Stopwatch
 from tidegate.base.files import Files
 from tidegate.operators.contracts.batch import Batch, Keys, Rows, TimeList
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, StreamOperator
 from tidegate.operators.contracts.source import SplitInterval
 from tidegate.operators.flow.backlog import ChannelBacklog, LogReader, Pace, SplitBacklog, chosen
+from tidegate.operators.flow.heavy_keys import Heavy, KeySampler
 from tidegate.operators.flow.inputs import Channel, ChannelInput, ChannelSide
 from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Ack, Payload, Row, Status
 from tidegate.operators.kinds.source import SourceOperator
@@ -61,7 +62,17 @@ class Pipeline(Protocol):
 
 
 class Feed(Protocol):
-    """Give a subtask its input in one round."""
+    """Give a subtask its input in one round. ``read_seconds``: how long sources made batches, or chunks were unpacked;
+    ``bytes_in``: of received chunks."""
+
+    read_seconds: float
+
+    @property
+    def bytes_in(self) -> int: ...
+
+    def heavy_keys(self) -> Heavy | None:
+        """Return the heaviest keys, if the records have keys."""
+        ...
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
         """Yield the steps to run; each step may leave rows to send."""
@@ -104,7 +115,10 @@ class ChannelFeed:
 
     def __init__(self, side: ChannelSide, pipeline: Pipeline, files: Files, round: OperatorRound, ack: Ack) -> None:
         self._side, self._pipeline, self._round, self._ack, self._pace = side, pipeline, round, ack, _pace(round)
+        self.read_seconds = 0.0
         head = self._head = pipeline.head
+        settings = head.setup.settings
+        self._sampler = None if settings.heavy_keys == "off" else KeySampler(settings.heavy_keys, settings.key_salt)
         snapshot = round.plan.snapshots.get(head.id, EMPTY)
         self._backlog = ChannelBacklog(snapshot.in_flight, files, side.groups, side.pinned)
         # Every channel starts the round as active: only its barrier, after all its chunks, may report that it is idle.
@@ -119,6 +133,10 @@ class ChannelFeed:
         current = self._backlog.watermark if self._backlog.waits else self._input.watermarks.current()
         head.input_time.watermark, head.input_time.idle = current, False
         round.holds_time = self._backlog.is_mixed
+
+    @property
+    def bytes_in(self) -> int:
+        return self._input.bytes
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
         while (waiting := self._backlog.next()) is not None and not self._is_over:
@@ -135,7 +153,7 @@ class ChannelFeed:
         side, row = self._side, reader.row
         self._reach(self._backlog.watermark)
         edge = side.edges[row.channel]
-        batch = side.packers[edge].unpack((row.values, row.keys, row.times))
+        batch = self._unpacked(edge, (row.values, row.keys, row.times))
         numbers = chosen(reader, batch.keys, side.max_parallelism)
         if numbers is None:
             reader.took(self._process(edge, batch, self._pace, reader.taken))
@@ -168,10 +186,21 @@ class ChannelFeed:
             pace = None
         elif backlog.waits:
             return backlog.keep(channel, payload, watermark)
-        batch = side.packers[edge].unpack(payload)
+        batch = self._unpacked(edge, payload)
         taken = self._process(edge, batch, pace)
         if taken < len(batch) and channel is not None:
             backlog.begin(channel, payload, self._head.input_time.watermark, watermark, taken)
+
+    def _unpacked(self, edge: int, payload: Payload) -> Batch:
+        started = Stopwatch.now()
+        batch = self._side.packers[edge].unpack(payload)
+        self.read_seconds += Stopwatch.now() - started
+        if self._sampler is not None and batch.keys is not None:
+            self._sampler.look(batch.keys)
+        return batch
+
+    def heavy_keys(self) -> Heavy | None:
+        return None if self._sampler is None else self._sampler.heaviest()
 
     def _process(self, edge: int, batch: Batch, pace: Pace | None, start: int = 0) -> int:
         """Process records from ``start`` on. Return the number of processed records, including the records before
@@ -195,7 +224,7 @@ class ChannelFeed:
         self._input.check_complete(self._side.chain)
         self._ack.inputs = self._input.tokens
         if self._input.aligns_since is not None:
-            self._ack.align_seconds = time.perf_counter() - self._input.aligns_since
+            self._ack.align_seconds = Stopwatch.now() - self._input.aligns_since
         if self._input.failed:
             raise SenderFailed
         if self._backlog.waits:
@@ -220,10 +249,14 @@ class SplitFeed:
     source then sees all splits advance together.
     """
 
+    bytes_in = 0
+    """Of chunks from other subtasks."""
+
     def __init__(
         self, source: SourceOperator, pipeline: Pipeline, files: Files, round: OperatorRound, ack: Ack
     ) -> None:
         self._source, self._pipeline, self._round, self._ack = source, pipeline, round, ack
+        self.read_seconds = 0.0
         self._open: list[_OpenSplit] = []
         self._pace = _pace(round)
         self._backlog = SplitBacklog(round.plan.snapshots.get(source.id, EMPTY).in_flight, files)
@@ -253,7 +286,7 @@ class SplitFeed:
         reader = self._backlog.of(current.split)
         if reader is not None:
             self._work_off(current.split, reader)
-        elif (batch := current.next_batch(self._source)) is None:
+        elif (batch := self._read(current)) is None:
             self._open.remove(current)
             if self._backlog.ends(current.split):
                 self._source.finish(current.split)
@@ -263,6 +296,12 @@ class SplitFeed:
             if taken < len(batch):
                 self._backlog.keep(current.split, batch.part(taken, len(batch)))
         current.watermark = self._source.watermark(current.split)
+
+    def _read(self, split: _OpenSplit) -> Batch | None:
+        started = Stopwatch.now()
+        batch = split.next_batch(self._source)
+        self.read_seconds += Stopwatch.now() - started
+        return batch
 
     def _work_off(self, split: str, reader: LogReader) -> None:
         self._source.begin_split(split)
@@ -298,6 +337,9 @@ class SplitFeed:
             self._backlog.end(split)
         else:
             self._source.finish(split)
+
+    def heavy_keys(self) -> Heavy | None:
+        return None
 
     def in_flight(self, path: str) -> InFlightPart | None:
         return self._backlog.part(path, self._round.context.version, whole=self._round.plan.whole)
@@ -367,7 +409,7 @@ class KeyedBatchFeed(ChannelFeed):
         for _, _, kind, edge, _, _, _, payload in self._input.ready(row):
             if kind == BARRIER or payload is None:
                 continue
-            batch, number = self._side.packers[edge].unpack(payload), self._side.inputs[edge]
+            batch, number = self._unpacked(edge, payload), self._side.inputs[edge]
             self._ack.records_in += len(batch)
             if batch.keys is None:
                 self._pipeline.process(number, batch, self._round.now_ms())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-import time
 from collections import deque
 from dataclasses import dataclass
 
+from tidegate.base.clock import Stopwatch
 from tidegate.base.errors import RoundError
 from tidegate.graph.plan import Chain, Edge
 from tidegate.operators.contracts.watermarks import ChannelWatermarks
@@ -117,7 +117,7 @@ class ChannelInput:
         if row[2] == BARRIER:
             barrier: Barrier = row[7]
             if not self._closed:
-                self.aligns_since = time.perf_counter()
+                self.aligns_since = Stopwatch.now()
             self._closed.add(channel)
             self.tokens[channel] = barrier.token
             self.failed |= barrier.failed
@@ -136,6 +136,11 @@ class ChannelInput:
                 found=f"no barrier from (edge, subtask) {missing}" if missing else "chunks after a barrier",
                 cure="wait: the round is run again; if the error repeats, report a bug in Tidegate",
             )
+
+    @property
+    def bytes(self) -> int:
+        """Return the size of all received chunks."""
+        return self._turns.bytes
 
     @property
     def finished(self) -> bool:
@@ -166,7 +171,7 @@ class _Turns:
         heapq.heapify(self._open)
         self._at_hand: list[tuple[_Mark, Channel]] = []
         """A heap of the channels with waiting rows."""
-        self._held_bytes = 0
+        self._held_bytes = self.bytes = 0
 
     def add(self, channel: Channel, row: Row) -> None:
         """Add the next row of a channel."""
@@ -174,7 +179,9 @@ class _Turns:
         if not waiting:
             heapq.heappush(self._at_hand, (self._marks[channel], channel))
         waiting.append(row)
-        self._held_bytes += _size(row)
+        size = _size(row)
+        self._held_bytes += size
+        self.bytes += size
 
     def take(self) -> list[Row]:
         """Return all rows whose turn it is."""

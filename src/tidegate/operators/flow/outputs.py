@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.base.clock import Stopwatch
 from tidegate.base.errors import UserCodeError
 from tidegate.base.pickling import cure_of
 from tidegate.graph.plan import Edge
@@ -84,7 +85,9 @@ class EdgeOutput:
     def __init__(self, edge: Edge, subtask: int, senders: int, target: Receiver, chunk_records: int) -> None:
         self.edge, self.subtask, self.target, self.chunk_records = edge, subtask, target, chunk_records
         self.rows: list[Row] = []
-        self.records = 0
+        self.records = self.bytes = 0
+        self.pack_seconds = 0.0
+        """How long the packing of chunks took, like ``records`` and ``bytes`` in this round."""
         n = target.parallelism
         ship = edge.partitioning.ship
         self.per_record = ship in (Ship.HASH, Ship.CUSTOM)
@@ -124,7 +127,8 @@ class EdgeOutput:
         self._announced = [MIN_WATERMARK] * self.target.parallelism
         self._watermark = MIN_WATERMARK
         self._timed = False
-        self.records = 0
+        self.records = self.bytes = 0
+        self.pack_seconds = 0.0
         for buffer in self.buffers:
             for part in buffer:
                 part.clear()
@@ -210,8 +214,10 @@ class EdgeOutput:
             start = end
 
     def _send_columns(self, index: int, watermark: int) -> None:
-        waiting = self._waiting[index]
-        self._chunk(index, waiting.payload(), watermark)
+        waiting, started = self._waiting[index], Stopwatch.now()
+        payload = waiting.payload()
+        self.pack_seconds += Stopwatch.now() - started
+        self._chunk(index, payload, watermark)
         self.records += waiting.records
         waiting.clear()
 
@@ -264,6 +270,7 @@ class EdgeOutput:
             part.clear()
 
     def _dump(self, values: list[Any], keys: Keys, times: TimeList) -> Payload:
+        started = Stopwatch.now()
         try:
             return self._packer.pack(values), KEYS.pack(keys) if keys else None, PLAIN.pack(times) if times else None
         except UserCodeError:  # a record that is not of its declared type
@@ -275,6 +282,8 @@ class EdgeOutput:
                 found=f"{error}",
                 cure=cure_of(error, "emit plain data, tuples, Rows or instances of importable classes"),
             ) from error
+        finally:
+            self.pack_seconds += Stopwatch.now() - started
 
     def announce(self, watermark: int) -> None:
         """Send all waiting records, and the watermark to every receiver, also to receivers without a record now."""
@@ -286,6 +295,8 @@ class EdgeOutput:
     def _chunk(self, index: int, payload: Payload | None, watermark: int) -> None:
         number = self._numbers[index]
         self._numbers[index], self._announced[index] = number + 1, watermark
+        if payload is not None:
+            self.bytes += sum(len(part) for part in payload if part is not None)
         target = self.target
         self.rows.append(
             (target.level, target.offset + index, DATA, self.edge.id, self.subtask, number, watermark, payload)

@@ -6,19 +6,19 @@ import contextlib
 import os
 import pickle
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NoReturn
 
 from tidegate.base import faults
+from tidegate.base.clock import Stopwatch
 from tidegate.base.errors import TidegateError, UserCodeError
 from tidegate.base.hashing import new_token
 from tidegate.graph.transformation import Role
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, StreamOperator
 from tidegate.operators.flow.feeds import ChannelFeed, Feed, KeyedBatchFeed, SenderFailed, SplitFeed
-from tidegate.operators.flow.rows import ACK, MAX_WATERMARK, Ack, Barrier, RoundContext, Row, TaskPlan
+from tidegate.operators.flow.rows import ACK, MAX_WATERMARK, Ack, Barrier, RoundContext, Row, TaskPlan, Work
 from tidegate.operators.flow.subtask import Subtask
 from tidegate.operators.kinds.source import SourceOperator
 from tidegate.operators.loop.blame import is_for_good, not_encodable, user_error
@@ -40,7 +40,9 @@ class SubtaskRound:
     """Run one round of a subtask. A failure is reported in the ack, not by a dead worker."""
 
     def __init__(self, subtask: Subtask, context: RoundContext, plan: TaskPlan) -> None:
-        self._started, self._rebuilds, self._process = time.perf_counter(), rebuilds(), os.getpid()
+        self._started, self._rebuilds, self._process = Stopwatch.now(), rebuilds(), os.getpid()
+        self._waited = 0.0
+        """How long the subtask has waited for its input, and for who takes its output."""
         self._subtask = subtask
         self.ack = Ack(subtask.chain.id, subtask.index, new_token(), plan.run)
         over = plan.snapshots.get(subtask.head.id, EMPTY).watermark == MAX_WATERMARK
@@ -62,7 +64,7 @@ class SubtaskRound:
 
     def run(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Yield chunks, then barriers and the ack. Always drain ``rows``."""
-        subtask = self._subtask
+        subtask, rows = self._subtask, self._received(rows)
         subtask.begin()
         if self._round.context.rehearsal:
             yield from self._rehearse(rows)
@@ -72,17 +74,20 @@ class SubtaskRound:
             if self._outcome is RoundOutcome.GOOD:
                 for step in self._feed.steps(rows):
                     self._guard(step)
-                    yield from subtask.take_rows()
+                    if sent := subtask.take_rows():
+                        yield from self._sent(sent)
                     if self._outcome is not RoundOutcome.GOOD:
                         break
             for _ in rows:  # an iterator that is not drained costs the worker
                 pass
             self._guard(self._end_of_round)
-            yield from subtask.take_rows()
+            yield from self._sent(subtask.take_rows())
+            worked = Stopwatch.now() - self._started - self._waited
             self._snapshot()
+            self.ack.work, self.ack.heavy = self._work(worked), self._feed.heavy_keys()
             yield from self._barriers()
             faults.point("T2.before-ack", **self._where)
-            self.ack.seconds = time.perf_counter() - self._started
+            self.ack.seconds = Stopwatch.now() - self._started
             self.ack.rebuilds = rebuilds() - self._rebuilds
             yield self._ack_row()
         except Exception:  # the input itself failed (lost shuffle files): the task is retried, as another attempt
@@ -92,6 +97,34 @@ class SubtaskRound:
             abort = self._outcome is not RoundOutcome.GOOD or self.ack.declined is not None
             for operator in subtask.operators.values():
                 operator.end(abort=abort)
+
+    def _received(self, rows: Iterator[Row]) -> Iterator[Row]:
+        while True:
+            started = Stopwatch.now()
+            row = next(rows, None)
+            self._waited += Stopwatch.now() - started
+            if row is None:
+                return
+            yield row
+
+    def _sent(self, rows: list[Row]) -> Iterator[Row]:
+        started = Stopwatch.now()
+        yield from rows
+        self._waited += Stopwatch.now() - started
+
+    def _work(self, worked: float) -> Work:
+        """Return the figures of the round. ``worked``: seconds of work before step 5."""
+        feed, outputs = self._feed, self._subtask.outputs.values()
+        pack = sum(output.pack_seconds for output in outputs)
+        return Work(
+            read=feed.read_seconds,
+            user=max(0.0, worked - feed.read_seconds - pack),
+            pack=pack,
+            snapshot=max(0.0, Stopwatch.now() - self._started - self._waited - worked),
+            bytes_in=feed.bytes_in,
+            bytes_out=sum(output.bytes for output in outputs),
+            acknowledged_ms=self._round.now_ms(),
+        )
 
     def _ack_row(self) -> Row:
         return (-1, self._subtask.chain.offset + self._subtask.index, ACK, 0, 0, 0, 0, pickle.dumps(self.ack, 5))
@@ -216,12 +249,13 @@ class SubtaskRound:
             self.ack.snapshots[head.id] = self.ack.snapshots.get(head.id, EMPTY).with_parts({IN_FLIGHT: part})
 
     def _take_snapshot(self, operator: StreamOperator) -> None:
-        started = time.perf_counter()
+        started = Stopwatch.now()
         if operator.operator.spec.role is Role.SINK:
             self.ack.committables[operator.id] = operator.prepare_commit() or []
         waiting = self.ack.snapshots.get(operator.id, EMPTY).parts
         self.ack.snapshots[operator.id] = operator.snapshot().with_parts(waiting)
-        self.ack.snapshot_seconds[operator.id] = time.perf_counter() - started
+        self.ack.snapshot_seconds[operator.id] = Stopwatch.now() - started
+        self.ack.shares |= operator.state_shares()
 
     def _barriers(self) -> Iterator[Row]:
         """Step 6 for the subtasks downstream: send one barrier each, after everything else."""

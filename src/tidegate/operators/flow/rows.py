@@ -75,10 +75,13 @@ class RoundContext:
 
 class TaskRun(NamedTuple):
     """Identify the run of a task. ``attempt``: above 0 if earlier attempts may have left something outside that no ack
-    reports. ``stage``: the engine's own numbers, for the engine alone."""
+    reports. ``stage``: the engine's own numbers, for the engine alone. ``task``: subtasks of a level with the same number
+    ran one after the other; -1: the subtask had a task of its own. ``place``: the host, for people."""
 
     attempt: int = 0
     stage: int = -1
+    task: int = -1
+    place: str = ""
 
 
 FIRST_RUN = TaskRun()
@@ -104,6 +107,28 @@ class TaskPlan:
     """The subtask gets another split when it has none."""
     run: TaskRun = FIRST_RUN
     """Set by the engine where the task runs; the driver's plan does not know it."""
+
+
+class Work(NamedTuple):
+    """Hold what one subtask's round took and moved. ``read``: seconds for batches of the source, or for the unpacking of
+    chunks; ``user``: in the loop with the user's functions; ``pack``: for the packing of chunks; ``snapshot``: for step 5.
+    Bytes are those of chunks. ``acknowledged_ms``: when (wall clock) step 5 was done."""
+
+    read: float = 0.0
+    user: float = 0.0
+    pack: float = 0.0
+    snapshot: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    acknowledged_ms: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """How long the subtask worked: it was not waiting for its input, nor for who takes its output."""
+        return self.read + self.user + self.pack + self.snapshot
+
+
+NO_WORK = Work()
 
 
 @dataclass
@@ -142,3 +167,19 @@ class Ack:
     """Per operator the measurements of its functions in the round; only operators with measurements."""
     misfits: dict[int, list[str]] = field(default_factory=dict)
     """Result of a rehearsal: per operator the states that are declared otherwise than they are stored."""
+    work: Work = NO_WORK
+    shares: dict[str, dict[str, int]] = field(default_factory=dict)
+    """About how many bytes of the files that the round has written belong to which state: path -> name -> bytes."""
+    heavy: tuple[int, tuple[tuple[str, int], ...]] | None = None
+    """The number of records with keys, and the heaviest keys with about as many records (``heavy_keys.py``)."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields that say something: with thousands of subtasks the driver reads as many acks a round."""
+        return {name: value for name, value in self.__dict__.items() if value or name in _NEVER_LEFT_OUT}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+_NEVER_LEFT_OUT = frozenset(["chain", "subtask", "token", "wake_up_ms"])
+"""Fields without a default, and one whose 0 is not its default."""

@@ -6,7 +6,7 @@ between rounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from functools import partial
 
 from tidegate.base.user_code import UserFunction
@@ -169,9 +169,11 @@ class Subtask:
         for output in self.outputs.values():
             output.flush(self.operators[output.edge.source].output_time.watermark, everything)
 
-    def take_rows(self) -> Iterator[Row]:
+    def take_rows(self) -> list[Row]:
         """Return the chunks that were made since the last call."""
+        rows: list[Row] = []
         for output in self.outputs.values():
             if output.rows:
-                yield from output.rows
+                rows += output.rows
                 output.rows.clear()
+        return rows

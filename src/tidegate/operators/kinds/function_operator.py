@@ -351,6 +351,9 @@ class FunctionOperator(StreamOperator):
         schemas = merged_schemas([self._keyed.schemas, backend.schemas()])
         return KeyedPart(self._keyed.groups, files, schemas, backend.key_schema, self.windows)
 
+    def state_shares(self) -> dict[str, dict[str, int]]:
+        return {} if self.backend is None else self.backend.shares
+
     def end(self, *, abort: bool) -> None:
         if self.backend is not None:
             self.backend.end(failed=abort)
@@ -377,7 +380,7 @@ class FunctionOperator(StreamOperator):
                 values.extend(map(own, self.on_timer(moment) or ()))
             except BaseException as error:
                 where = f"on_timer({moment}) of operator '{self.operator.name}', key {key!r}"
-                raise user_error(error, where, None) from error
+                raise user_error(error, where, None, key=repr(key)) from error
             # Flink: the output of an event-time timer has the timer's time, the output of a processing-time timer no
             # timestamp
             times.extend([moment if kind is TimeDomain.EVENT_TIME else None] * (len(values) - len(times)))

@@ -70,13 +70,18 @@ def _fits(record: object, charset: str) -> bool:
 
 
 def user_error(
-    error: BaseException, where: str, record: str | None, place: str | None = None, added: str | None = None
+    error: BaseException,
+    where: str,
+    record: str | None,
+    place: str | None = None,
+    added: str | None = None,
+    key: str | None = None,
 ) -> Exception:
     """Wrap an exception of user code, also ``sys.exit`` and the like. Errors of Tidegate keep their class and gain the
     place.
 
     ``place``: the user's line, where the user's function was inlined and has no frame. ``added``: the line that added
-    the operator, for an error outside of user functions.
+    the operator, for an error outside of user functions. ``key``: of the record.
     """
     if isinstance(error, Killed):
         raise error
@@ -91,7 +96,11 @@ def user_error(
     found = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if record is not None:
         found += f"; record {record}"
+        if key is not None:
+            found += f"; key {key}"
     no_results = isinstance(error, TypeError) and text.endswith("object is not iterable") and user_line(error) is None
-    return UserCodeError(
+    raised = UserCodeError(
         "A user function raised an exception", where=where, found=found, cure=_YIELD if no_results else SEE_CAUSE
     )
+    raised.record, raised.key = record, key
+    return raised

@@ -440,26 +440,26 @@ class LoopSource:
 
     def blame(self, error: BaseException) -> Exception:
         """Return the error with operator, user line and record, taken from its traceback."""
-        where, record, place, added = self._locate(error.__traceback__)
+        where, record, place, added, key = self._locate(error.__traceback__)
         _, *causes = with_causes(error)
         for cause, _ in causes:  # causes may come from other lines of the loop
             line = self._locate(cause.__traceback__)[2]
             if line is not None:
                 with_user_frame(cause, line)
-        return user_error(error, where, record, place, added)
+        return user_error(error, where, record, place, added, key)
 
-    def _locate(self, tb: TracebackType | None) -> tuple[str, str | None, str | None, str | None]:
+    def _locate(self, tb: TracebackType | None) -> tuple[str, str | None, str | None, str | None, str | None]:
+        """Return operator, record, the user's line, the line that added the operator, and the key."""
         while tb is not None:
             if tb.tb_frame.f_code is self._code:
                 owner = self._owners[tb.tb_lineno - 1]
                 if owner is None:
                     break
                 record = reprlib_repr(self._found(owner.variable, tb.tb_frame.f_locals))
-                if self._variant.keyed:
-                    record += f"; key {reprlib_repr(visible(tb.tb_frame.f_locals['tg_k']))}"
-                return owner.where, record, owner.place, owner.added
+                key = reprlib_repr(visible(tb.tb_frame.f_locals["tg_k"])) if self._variant.keyed else None
+                return owner.where, record, owner.place, owner.added, key
             tb = tb.tb_next
-        return "the chain", None, None, None
+        return "the chain", None, None, None, None
 
     def record_at(self, line: int, found: dict[str, Any]) -> list[Any]:
         """Return the record that a line processes, by the loop's variables; empty if the line is not for a record."""

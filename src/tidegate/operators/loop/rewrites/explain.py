@@ -50,6 +50,23 @@ def explain_functions(graph: JobGraph, *, fast_json: bool = options.FAST_JSON.de
     return found if fast_json else [explained._replace(fast=()) for explained in found]
 
 
+def functions_of(graph: JobGraph, *, fast_json: bool) -> dict[int, tuple[str, ...]]:
+    """Return, by operator id, a line for each function of the operator: what ``explain_functions`` says."""
+    lines: dict[int, tuple[str, ...]] = {}
+    for chain in graph.chains:
+        try:
+            known_places = list(zip(places_of(chain), _explain_chain(chain), strict=True))
+        except Exception:  # a function that cannot be looked at: the job reports it, if it matters
+            log.debug("the functions of chain '%s' are not explained", chain.name, exc_info=True)
+            continue
+        for place, explained in known_places:
+            known = explained if fast_json else explained._replace(fast=())
+            what = "key selector" if place.edge else "function"
+            line = f"{what} {known.function} is {known}"
+            lines[place.node.operator.id] = (*lines.get(place.node.operator.id, ()), line)
+    return lines
+
+
 def log_functions(graph: JobGraph, *, fast_json: bool) -> None:
     if log.isEnabledFor(logging.DEBUG):
         for explained in explain_functions(graph, fast_json=fast_json):
