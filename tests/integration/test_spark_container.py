@@ -1,4 +1,4 @@
-"""What a container of a cluster gets, run as a container runs it: the archive, and a Python with packages only. On a local master."""
+"""What a container of a cluster gets, run as a container runs it: the archive, and a Python with packages only."""
 
 from __future__ import annotations
 
