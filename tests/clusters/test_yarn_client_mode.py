@@ -17,7 +17,7 @@ def test_a_run_with_the_default_name_service(yarn: Yarn, home: Path) -> None:
     words = ["run", "--master", "yarn", "-p", "2", *options, str(PROGRAM), "hdfs:///out/client", "2000", "0"]
     assert yarn.tidegate(home, *words).stdout == "counting to 2000\nall is counted\n"
     assert_counted_exactly_once(lines_on_hdfs(yarn, "/out/client"), 2000)
-    [job] = yarn.listed(home, "hdfs:///jobs/client")
+    *_, job = yarn.listed(home, "hdfs:///jobs/client")
     assert job["state"] == "FINISHED"
 
 
