@@ -133,9 +133,10 @@ def _for_run(given: list[str]) -> tuple[list[str], list[str]]:
             words += [name, next(rest, "")] if value is None else [argument]
             continue
         if name not in _TARGETS and name not in _CLUSTERS and name not in _SCRIPTS and name not in _RUN_OPTIONS:
-            words.append(argument)
-            if not argument.startswith("-") and not script:
-                words += rest
+            if argument.startswith("-"):
+                words.append(argument)
+            else:  # the file, or after -py the first argument of the program
+                script += [argument, *rest]
             continue
         foreign.append(name)
         value = next(rest, "") if value is None else value
