@@ -121,6 +121,28 @@ def test_password_logs_in_and_a_wrong_one_does_not(server: PageServer) -> None:
     assert browser.ask("GET", "/tidegate/page/jobs")[0] == 200
 
 
+def test_too_many_guesses_leave_the_password_unlooked_at_and_codes_open_the_page(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login, "_MOST_GUESSES", 0)
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    browser = Browser(server)
+    for secret in ("wrong", PASSWORD):
+        assert browser.ask("POST", "/tidegate/login", f"secret={secret}".encode(), form)[0] == 429
+    assert not browser.cookie
+    code = server.logins.new_code()
+    assert browser.ask("POST", "/tidegate/login", f"secret={code}".encode(), form)[0] == 303
+
+
+def test_code_opens_the_page_although_the_terminal_is_gone() -> None:
+    def broken() -> None:
+        raise BrokenPipeError("nobody reads")
+
+    logins = Logins(code_used=broken)
+    cookie = logins.begin(logins.new_code())
+    assert cookie is not None and logins.session(cookie) is not None
+
+
 def test_logout_ends_the_session(browser: Browser) -> None:
     cookie = browser.cookie
     assert browser.ask("POST", "/tidegate/logout")[0] == 200
