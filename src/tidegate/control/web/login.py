@@ -102,9 +102,13 @@ class Logins:
                 del self._sessions[min(self._sessions, key=lambda known: self._sessions[known].used)]
             self._sessions[_hash(cookie)] = Session(secrets.token_urlsafe(24), self._clock())
         if by_code:
-            with suppress(OSError):  # the terminal is gone; the person who has the code is not
-                self.code_used()
+            # A terminal may be gone, or be stopped with Ctrl-S: neither is a reason to keep anybody waiting.
+            threading.Thread(target=self._tell, name="tidegate-code", daemon=True).start()
         return cookie
+
+    def _tell(self) -> None:
+        with suppress(OSError):
+            self.code_used()
 
     def session(self, cookie: str) -> Session | None:
         with self._lock:
