@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -17,12 +18,14 @@ import pytest
 from tests.unit.control.drivers import PROGRAM
 from tests.unit.control.web.browser import Browser
 from tests.waiting import eventually
+from tidegate.base.errors import CommandFailedError
+from tidegate.cli.background import driver_command
 from tidegate.control import registry
 from tidegate.control.registry import DriverLife
 from tidegate.control.registry_jobs import RegistryJobs
 from tidegate.control.web import programs as uploads
 from tidegate.control.web.programs import Programs
-from tidegate.control.web.restarts import Restarts
+from tidegate.control.web.restarts import Restarts, _started
 from tidegate.control.web.server import PageServer
 
 SIMULATED = {"execution.target": "simulated"}
@@ -156,6 +159,20 @@ def test_program_that_does_not_start_gives_its_error(browser: Browser) -> None:
     ):
         status, problem = browser.ask("POST", run, bad)
         assert status in (400, 409), problem
+
+
+def test_start_imports_nothing_from_the_working_directory(home: Path, tmp_path: Path) -> None:
+    """Others may write to the directory that a job was started in, for example /tmp."""
+    (tmp_path / "typer.py").write_text("open('met', 'w').close()")
+    for start in (lambda: _started(["--", "missing.py"], str(tmp_path)), lambda: _ran(driver_command(["--", "no.py"]))):
+        with contextlib.chdir(tmp_path), pytest.raises(CommandFailedError, match="no program at this path"):
+            start()
+    assert not (tmp_path / "met").exists()
+
+
+def _ran(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    raise CommandFailedError(done.stderr)
 
 
 def test_rescale_stops_with_a_savepoint_and_continues_with_another_parallelism(
