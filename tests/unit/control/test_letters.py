@@ -15,12 +15,19 @@ import pytest
 from tests.unit.control.drivers import Driver
 from tests.waiting import eventually
 from tidegate.base import faults
-from tidegate.base.errors import ConfigurationError, DriverDiedError, JobOverError, RefusedError, UnreachableError
+from tidegate.base.errors import (
+    ConfigurationError,
+    DriverDiedError,
+    JobOverError,
+    RefusedError,
+    StorageError,
+    UnreachableError,
+)
 from tidegate.base.files import Files
 from tidegate.checkpoint.owner import this_process
 from tidegate.control import letters, registry
 from tidegate.control.client import DriverClient, driver_of, find
-from tidegate.control.letters import LIFETIME_MS, Letter, Letters, PostedDriver, Reply, seal
+from tidegate.control.letters import LIFETIME_MS, Letter, LetterBox, Letters, PostedDriver, Reply, seal
 from tidegate.control.messages import CancelRequest, Operation, OperationStatus, SavepointRequest, StopRequest
 from tidegate.control.place import JobPlace, job_at, jobs_below
 from tidegate.control.registry import JobRecord, keep_token, read_token, token_name
@@ -64,6 +71,7 @@ class Here:
         self.record = record(self.place.address)
         self.place.write(self.record)
         self.letters = self.driver(self.record)
+        self.box = LetterBox(self.place, self.record)
         self.looks = True
         monkeypatch.setattr(time, "sleep", self._pause)
         monkeypatch.setattr(letters, "_now_ms", lambda: self.now_ms)
@@ -186,6 +194,34 @@ def test_damaged_command_is_deleted(here: Here, content: bytes) -> None:
     here.letters.look()
     assert here.job.told == []
     assert not here.place.files.exists(f"control/{here.record.run}/in/bad.json")
+
+
+def test_command_is_taken_although_storage_fails_after_the_bell(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, failures = here.place.files.list_names, [1, 1]
+
+    def list_names(path: str = "") -> list[str]:
+        if failures:
+            failures.pop()
+            raise StorageError("The storage is away for a moment")
+        return original(path)
+
+    monkeypatch.setattr(here.place.files, "list_names", list_names)
+    monkeypatch.setattr(time, "sleep", lambda seconds: LetterBox._try(here.box, here.letters.look))
+    here.client(taken_s=5.0).begin("checkpoints")
+    assert here.job.told == [("checkpoints", None)]
+
+
+def test_what_is_no_command_keeps_no_command_from_being_taken_and_answered(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory in place of a file can be neither read nor deleted."""
+    stranger = Path(here.place.address, "control", here.record.run, "in", "0.json")
+    (stranger / "inside").mkdir(parents=True)
+    monkeypatch.setattr(time, "sleep", lambda seconds: LetterBox._try(here.box, here.letters.look))
+    client = here.client(taken_s=5.0)
+    begun = client.begin("savepoints", SavepointRequest(target="/sp"))
+    here.job.ends("/sp/savepoint-1")
+    assert client.wait(begun).result == "/sp/savepoint-1"
 
 
 def test_command_that_nobody_takes_is_withdrawn(here: Here) -> None:
