@@ -56,6 +56,10 @@ def zipped(files: dict[str, bytes], change: Callable[[zipfile.ZipInfo], None] = 
         return file.getvalue()
 
 
+def deflated(info: zipfile.ZipInfo) -> None:
+    info.compress_type = zipfile.ZIP_DEFLATED
+
+
 def damaged(archive: bytes) -> bytes:
     """Overwrite some compressed bytes behind the header of the first file."""
     return archive[:40] + b"\xff" * 6 + archive[46:]
@@ -94,7 +98,7 @@ def done(browser: Browser, operation: dict[str, Any], job: str = "-") -> dict[st
         ("job.zip", zipped({"link.py": b"/etc/passwd"}, linked), "a link"),
         ("job.zip", zipped({"readme.txt": b""}), "no .py file"),
         ("job.zip", zipped({"job.py": b"", "bad.py": b"def"}), "no Python"),
-        ("job.zip", damaged(zipped({"job.py": b"print(1)\n" * 100})), "cannot be unpacked"),
+        ("job.zip", damaged(zipped({"job.py": b"print(1)\n" * 100}, deflated)), "cannot be unpacked"),
         ("job.zip", zipped({"a": b"", "a/job.py": b""}), "both as a file and as a directory"),
         ("job.zip", zipped({"a" * 300 + ".py": b""}), "too long"),
     ],
