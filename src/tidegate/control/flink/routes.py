@@ -161,7 +161,7 @@ async def _content(request: Request, uploads: Site | None) -> bytes:
 def _response(answer: Any) -> Response:
     if isinstance(answer, TextFile):
         try:
-            file = open(answer.path, "rb")
+            file = open(answer.path, "rb")  # noqa: SIM115  closed when it has been sent
         except OSError:
             raise ApiError(404, "The log file has been deleted a moment ago.") from None
         size = os.fstat(file.fileno()).st_size
