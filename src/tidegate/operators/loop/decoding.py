@@ -24,7 +24,6 @@ from tidegate.base.user_code import UserValue
 from tidegate.operators.loop import fast_json
 
 REFUSED = (msgspec.MsgspecError, UnicodeError, RecursionError)
-MISSING = object()
 _MOST_FIELDS = 64
 
 Path = tuple[str, ...]
