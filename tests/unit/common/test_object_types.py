@@ -22,7 +22,7 @@ from tidegate.common.type_texts import parse_type
 from tidegate.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 from tidegate.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from tidegate.operators.flow.packing import Packer
-from tidegate.state.codecs import codec_for
+from tidegate.state.codecs import codec_for, list_codec_for
 
 
 @dataclass
@@ -127,6 +127,53 @@ def test_objects_are_stored_and_sent_as_they_are_without_pickle(values: list[Any
     assert packed[0] != 0x80
     assert repr(packer.unpack_list(packed)) == repr(values)
     assert [type(value) for value in packer.unpack_list(packed)] == [type(value) for value in values]
+
+
+@dataclass
+class Sealed(Item):
+    seal: str = ""
+
+
+@dataclass
+class InCents:
+    amount: int
+
+    def __post_init__(self) -> None:
+        self.amount *= 100
+
+
+CEST = datetime.timezone(datetime.timedelta(hours=2))
+NOT_AS_DECLARED = [
+    Order("ada", [Sealed("a", decimal.Decimal(1), "red")]),
+    Order("ada", [], datetime.datetime(2026, 1, 2, tzinfo=CEST)),
+]
+
+
+@pytest.mark.parametrize("value", NOT_AS_DECLARED)
+def test_parts_that_would_come_back_changed_are_sent_by_pickle_and_refused_in_state(value: Order) -> None:
+    info = type_of("map", Order)
+    packer, codec = Packer(info, "next"), codec_for(info)
+    assert repr(packer.unpack_list(packer.pack([*ORDERS, value]))) == repr([*ORDERS, value])
+    for stored in (codec, codec_for(type_of("map", dict[str, Order])), list_codec_for(info)):
+        one: Any = value if stored is codec else {"a": value} if stored.describe.startswith("MAP") else [value]
+        with pytest.raises(StateFormatError, match="would come back changed"):
+            stored.encode_all([one])
+
+
+def test_an_object_of_a_subclass_is_refused_wherever_its_class_is_declared() -> None:
+    sealed, info = Sealed("a", decimal.Decimal(1), "red"), type_of("map", tuple[Item, int])
+    with pytest.raises(StateFormatError, match="would come back changed"):
+        codec_for(type_of("map", Item)).encode_all([sealed])
+    with pytest.raises(UserCodeError, match="declared as an object of Item"):
+        Packer(info, "next").pack([(sealed, 1)])
+
+
+@pytest.mark.parametrize("kind", [InCents, list[InCents]])
+def test_a_class_with_post_init_is_pickled_so_that_it_does_not_run_again(kind: Any) -> None:
+    info, value = type_of("map", kind), InCents(5) if kind is InCents else [InCents(5)]
+    codec, packer = codec_for(info), Packer(info, "next")
+    assert info == Types.PICKLED_BYTE_ARRAY()
+    assert codec.decode_all(codec.encode_all([value])) == packer.unpack_list(packer.pack([value])) == [value]
 
 
 def test_state_of_a_class_that_is_gone_is_read_by_its_fields() -> None:
