@@ -190,4 +190,4 @@ def _exactly(info: object, *, inside: bool) -> Check | None:
 
 
 def _is_plain_time(value: Any) -> bool:
-    return value is None or ((value.tzinfo is None or value.tzinfo is datetime.timezone.utc) and not value.fold)
+    return value is None or ((value.tzinfo is None or value.tzinfo is datetime.UTC) and not value.fold)
