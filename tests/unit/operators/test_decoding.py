@@ -72,6 +72,16 @@ def of_a_released_text(line: str) -> Any:
     return json.loads(text)
 
 
+def twice(line: str) -> Any:
+    first = None
+    if len(line) > 20:
+        first = json.loads(line)
+    found = "nothing" if first is None else first["a"]
+    found = [found]
+    second = json.loads(line)
+    return found, second["p"]["x"]
+
+
 def changes(event: Any) -> Any:
     event["new"] = 1
     return len(event)
@@ -109,6 +119,7 @@ PROGRAMS: dict[str, tuple[Spec, list[Any]]] = {
     "guarded, with parts": (lambda: [MapSpec(guarded_with_parts)], [[("p", "x")]]),
     "of a part of the text": (lambda: [FlatMapSpec(of_a_part), MapSpec(lambda e: e["p"]["x"])], [[("p", "x")]]),
     "of a released text": (lambda: [MapSpec(of_a_released_text), MapSpec(lambda e: e["p"]["x"])], [[("p", "x")]]),
+    "twice, the first time deeper": (lambda: [MapSpec(twice)], [[("a",)], [("p", "x")]]),
     "the whole": (lambda: [MapSpec(json.loads), MapSpec(lambda e: (e["a"], e))], [None]),
     "a change": (lambda: [MapSpec(json.loads), MapSpec(changes)], [None]),
     "passed on": (lambda: [MapSpec(json.loads), MapSpec(keeps), MapSpec(lambda e: e["a"])], [None]),
