@@ -42,8 +42,8 @@ class Decoded(NamedTuple):
 
 
 def decoded_in(text: str, names: dict[str, Any], scope: dict[str, Any], *, only_used: bool) -> list[Decoded]:
-    """Return the statements of a loop that the fast ``json.loads`` answers, by line. ``names``: what the loop binds; ``scope``: where
-    it finds other names."""
+    """Return the statements of a loop that the fast ``json.loads`` answers, by line. ``names``: what the loop binds; ``scope``:
+    where it finds other names."""
     tree = ast.parse(text)
     found = [parsed for node in ast.walk(tree) if (parsed := _parsed(node, names, scope)) is not None]
     if not found:
