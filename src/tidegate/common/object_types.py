@@ -128,8 +128,11 @@ def _fields(kind: type) -> Iterator[tuple[str, str]]:
     if hasattr(kind, "__post_init__"):
         raise TypeError("msgspec would call it again for every object that it reads")
     if issubclass(kind, msgspec.Struct):
-        if kind.__struct_config__.tag is not None or kind.__dictoffset__:
-            raise TypeError("the fields are not all that is stored")
+        config = kind.__struct_config__
+        if config.tag is not None or kind.__dictoffset__ or config.omit_defaults:
+            raise TypeError(
+                "the fields are not all that is stored, or are not always stored"
+            )  # another default would change state
         yield from zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
     elif dataclasses.is_dataclass(kind):
         if not all(field.init for field in dataclasses.fields(kind)):

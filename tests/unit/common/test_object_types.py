@@ -55,6 +55,12 @@ class Tagged(msgspec.Struct, tag=True):
     a: int
 
 
+class Omitting(msgspec.Struct, omit_defaults=True):
+    """Its stored state would have the default of the class that reads it."""
+
+    a: int = 1
+
+
 @dataclass
 class Tree:
     children: list[Tree]
@@ -92,7 +98,10 @@ Untyped = namedtuple("Untyped", "a")
         (Renamed, "OBJECT<firstName: STRING>"),
         (Ordered, "NAMED_TUPLE<a: LONG>"),
         (Types.ROW([Types.INT()]), "ROW<f0: INT>"),
-        *((kind, "pickle") for kind in (Tagged, Tree, NotAllFields, Loose, Untyped, object, set[int], int | str, dict)),
+        *(
+            (kind, "pickle")
+            for kind in (Tagged, Omitting, Tree, NotAllFields, Loose, Untyped, object, set[int], int | str, dict)
+        ),
     ],
 )
 def test_a_class_or_annotation_names_a_type(declared: Any, described: str) -> None:
