@@ -307,20 +307,20 @@ class LoopSource:
                 most = decoding.limit()
                 fits += f" and {self.bind('len', len)}({each.text}) <= {most}"
                 self.holds_while(partial(_is_limit, most))
-                kept = [f"{indent}tg_d{at} = {each.text}"]  # the body may set its variable again
-                self._parts_of |= {name: (f"tg_d{at}", path) for name, path in each.parts.items()}
+                whole = f"tg_d{at}" if each.changes else each.text
+                kept = [f"{indent}{whole} = {each.text}"] if each.changes else []
+                self._parts_of |= {name: (whole, path) for name, path in each.parts.items()}
             # The variable is set once, when there is a value: it may be the variable of the text, and stays what it was
             # if the text is refused.
             lines = [
                 *kept,
-                f"{indent}tg_j = True",
-                f"{indent}try:",
-                f"{indent}    if {fits}:",
+                f"{indent}tg_j = {fits}",
+                f"{indent}if tg_j:",
+                f"{indent}    try:",
                 f"{indent}        {variable} = {decode}({each.text})",
+                f"{indent}    except {refused}:",
                 f"{indent}        tg_j = False",
-                f"{indent}except {refused}:",
-                f"{indent}    pass",
-                f"{indent}if tg_j:",  # outside of the block: an error has no other error as its context
+                f"{indent}if not tg_j:",  # outside of the block: an error has no other error as its context
                 f"    {line}",
             ]
             self._lines[at : at + 1] = lines
