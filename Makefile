@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo demo-kafka demo-snapshot test check check-programs lint bench unit integration kafka servers web-test crash soak nexmark mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs test-sparks release site
+.PHONY: setup demo demo-kafka demo-snapshot test check check-programs lint bench unit integration kafka servers web-test crash soak nexmark mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs test-sparks release site clusters
 
 setup: $(VENV)/.setup-done
 
@@ -57,6 +57,11 @@ web-test: setup
 
 crash: setup
 	$(BIN)/python -m pytest tests/crash
+
+# On a real YARN and HDFS, Hadoop's mini clusters: some jars come from Maven Central the first time (65 MB), the others from pyspark.
+# As root: tests give commands as from another host.
+clusters: setup
+	$(BIN)/python -m pytest tests/clusters
 
 # All of them; or some: make test TESTS="tests/crash tests/compat".
 test: setup $(if $(TESTS),,unit)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 
-import pyarrow.parquet  # type: ignore[import-untyped]
+import pyarrow.parquet
 
 from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
 from tidegate.datastream import ProcessWindowFunction, StreamExecutionEnvironment

@@ -29,6 +29,16 @@ def this_process() -> Owner:
     return Owner(socket.gethostname(), os.getpid(), _started(os.getpid()) or "", _boot())
 
 
+_dead: set[Owner] = set()
+
+
+def declare_dead(owner: Owner) -> None:
+    """Note that a cluster has declared the process dead, and has started this one in its place. This process then claims the job
+    at once. That is safe if the process lives all the same: the lease fences it."""
+    if owner != this_process():
+        _dead.add(owner)
+
+
 def is_here(owner: Owner) -> bool:
     """Whether the process belongs to this running system and its pid space. Two hosts may share a name, but not a boot."""
     return (owner.host, owner.boot) == (socket.gethostname(), _boot())
@@ -38,6 +48,8 @@ def is_alive(owner: Owner) -> bool | None:
     """Return whether the process is alive, if this process can see it. None for a process of another host, or a stopped one
     (SIGSTOP): then its heartbeat says how long it has been silent.
     """
+    if owner in _dead:
+        return False
     if not is_here(owner):
         return None
     if not owner.started:

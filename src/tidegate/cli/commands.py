@@ -24,9 +24,12 @@ from tidegate.cli.outcome import ExitCode, Json, Verbose, command, print_json, s
 from tidegate.cli.screen import Terminal
 from tidegate.common.job_status import JobStatus
 from tidegate.control import registry
-from tidegate.control.client import DriverClient, find
+from tidegate.control.client import DriverClient, driver_of, find
 from tidegate.control.launch import is_supervised, jobs_of, log_of
+from tidegate.control.letters import LOOK_S, PostedDriver
 from tidegate.control.messages import CancelRequest, Operation, SavepointRequest, StopRequest
+from tidegate.control.place import JobPlace, last_sign_ms, refreshed
+from tidegate.control.printed import Printed
 from tidegate.control.registry import LOGS, DriverLife, JobRecord, home
 
 _LONG_S = 1.0
@@ -134,7 +137,7 @@ def _absolute(directory: str | None) -> str | None:
 
 def carry_out(job: str, what: str, path: str, body: msgspec.Struct | None = None) -> Operation:
     """Begin a command and wait until it has ended. A terminal shows the progress."""
-    driver = DriverClient(find(job))
+    driver = driver_of(find(job))
     begun = driver.begin(path, body)
     terminal = Terminal.of(os.environ)
     name = f"{what} of job '{driver.record.name}' ({driver.record.job_id})"
@@ -152,7 +155,7 @@ def carry_out(job: str, what: str, path: str, body: msgspec.Struct | None = None
             terminal.close()
 
 
-def _copying(driver: DriverClient, seconds: float) -> str:
+def _copying(driver: DriverClient | PostedDriver, seconds: float) -> str:
     """Return the progress of a copy, for a command that takes long."""
     if seconds < _LONG_S:
         return ""
@@ -186,8 +189,11 @@ def logs(
     lines: Annotated[int | None, typer.Option("-n", "--lines", min=0, help="Start with this many last lines.")] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Print what the driver of a job in the background (run -d) has printed: the program's output, logs and errors."""
+    """Print what the driver of a job in the background (run -d), or on a cluster, has printed: output, logs and errors."""
     record = find(job)
+    if record.printed and record.place is not None and record.launch is not None:
+        _print_stored(record, lines, follow=follow)
+        return
     path = log_of(record)
     if path is None:
         raise _no_log(record)
@@ -225,6 +231,22 @@ def wait(
     sys.exit(_CODES[ended.state] if life is DriverLife.ENDED else ExitCode.TIMED_OUT)
 
 
+def _print_stored(record: JobRecord, lines: int | None, *, follow: bool) -> None:
+    """Print what drivers in containers have stored in the job's directory."""
+    printed = Printed(JobPlace(record.place or "").files, record.launch or "")
+    content = b"".join(printed.rest())
+    _write(content if lines is None else b"".join(deque(content.splitlines(keepends=True), maxlen=lines)))
+    sys.stdout.flush()
+    while follow:
+        over = refreshed(record).life() in (DriverLife.ENDED, DriverLife.DIED)  # asked first, as below
+        for part in printed.rest():
+            _write(part)
+        sys.stdout.flush()
+        if over:
+            return
+        time.sleep(LOOK_S)
+
+
 # -- waiting -----------------------------------------------------------------------------------------------------------
 
 
@@ -240,7 +262,8 @@ def _awaited(record: JobRecord, timeout: float | None) -> JobRecord:
             if terminal is not None:
                 passed = duration(round(seconds * 1000), coarse=True)
                 terminal.show(f"waiting for job '{record.name}' ({record.job_id}), {shown_state(record)}: {passed}")
-            time.sleep(_LOOK_S if timeout is None else min(_LOOK_S, timeout - seconds))
+            pause = _LOOK_S if record.place is None else LOOK_S
+            time.sleep(pause if timeout is None else min(pause, max(0.0, timeout - seconds)))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"job '{record.name}' ({record.job_id}) continues in the background") from None
     finally:
@@ -250,6 +273,8 @@ def _awaited(record: JobRecord, timeout: float | None) -> JobRecord:
 
 def _latest(record: JobRecord) -> JobRecord:
     """Return the latest run: a supervisor starts a dead driver again as another run of the job."""
+    if record.place is not None:
+        return refreshed(registry.read(record.run) or record)
     known = registry.read(record.run) or record
     if known.life() is DriverLife.DIED and known.launch is not None:
         again = [run for run in jobs_of(known.launch) if run.job_id == known.job_id]
@@ -259,7 +284,17 @@ def _latest(record: JobRecord) -> JobRecord:
 
 def _is_over(record: JobRecord) -> bool:
     life = record.life()
+    if life is DriverLife.DIED and record.application is not None:
+        return not _may_be_started_again(record)
     return life is DriverLife.ENDED or (life is DriverLife.DIED and not is_supervised(record.launch))
+
+
+_NEXT_ATTEMPT_MS = 120_000
+"""A cluster needs some time to start the next attempt of a driver that died."""
+
+
+def _may_be_started_again(record: JobRecord) -> bool:
+    return time.time_ns() // 1_000_000 - last_sign_ms(record) < _NEXT_ATTEMPT_MS
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ EXTRAS = {
     "rocksdb": ("rocksdict",),
     "s3": ("s3fs",),
     "hdfs": ("hdfs_native",),
+    "otel": ("opentelemetry",),
+    "top": ("textual",),
 }
 """Extra -> the modules that it brings."""
 

@@ -14,6 +14,8 @@ _OWN_VALUES = {
     "--fromSavepoint",
     "--claim-mode",
     "--master",
+    "--deploy-mode",
+    "--max-restarts",
     "-c",
     "--entry",
     "--require",
@@ -66,6 +68,38 @@ _MODULES = ("-pym", "--pyModule")
 _SCRIPTS = ("-py", "--python", *_MODULES)
 
 
+_YARN = ("yarn-application",)
+
+
+def understood(arguments: list[str]) -> list[str] | None:
+    """Return Tidegate's words for Flink's way to run a program with its driver on YARN: ``run-application -t yarn-application``,
+    ``run -t yarn-application``. None for everything else. Flink's run-application does not wait for the end.
+    """
+    command, *given = arguments or [""]
+    if command not in ("run", "run-application") or _target(given) not in _YARN:
+        return None
+    words, _ = _for_run(given)
+    detached = ["-d"] if command == "run-application" and not {"-d", "--detached"} & set(words) else []
+    at = words.index("--master") + 2
+    return ["run", *detached, *words[:at], "--deploy-mode", "cluster", *words[at:]]
+
+
+def _target(given: list[str]) -> str | None:
+    """Return the value of ``-t`` or ``-m`` before the file."""
+    rest = iter(given)
+    for argument in rest:
+        name, value = _split(argument)
+        if name in _TARGETS:
+            return next(rest, "") if value is None else value
+        if name in _OWN_VALUES or name in _CLUSTERS or name in _SCRIPTS or name in _RUN_OPTIONS:
+            _ = next(rest, "") if value is None else value
+            if name in _SCRIPTS:
+                continue
+        elif not argument.startswith("-"):
+            return None
+    return None
+
+
 def instead_of(arguments: list[str]) -> str | None:
     """Return the answer to arguments that are Flink's and not Tidegate's; None for all others."""
     command, *given = arguments or [""]
@@ -75,7 +109,8 @@ def instead_of(arguments: list[str]) -> str | None:
     if command == "run-application":
         command, rule = (
             "run",
-            "Tidegate has no run-application: a driver runs where it is started, with -d in the background",
+            "run-application needs -t yarn-application; other drivers run where they are started, with -d in the background, or in "
+            "a pod (docs/clusters.md)",
         )
         words[:0] = [] if "-d" in words else ["-d"]
     elif foreign:
@@ -98,9 +133,10 @@ def _for_run(given: list[str]) -> tuple[list[str], list[str]]:
             words += [name, next(rest, "")] if value is None else [argument]
             continue
         if name not in _TARGETS and name not in _CLUSTERS and name not in _SCRIPTS and name not in _RUN_OPTIONS:
-            words.append(argument)
-            if not argument.startswith("-") and not script:
-                words += rest
+            if argument.startswith("-"):
+                words.append(argument)
+            else:  # the file, or after -py the first argument of the program
+                script += [argument, *rest]
             continue
         foreign.append(name)
         value = next(rest, "") if value is None else value

@@ -14,9 +14,10 @@ from tidegate.base.errors import JobOverError, UnreachableError
 from tidegate.base.plain_text import count, duration, plain_line
 from tidegate.cli.outcome import Json, Verbose, command, print_json, say, table
 from tidegate.control import registry
-from tidegate.control.client import DriverClient, find
+from tidegate.control.client import driver_of, find
 from tidegate.control.launch import log_of
 from tidegate.control.messages import Operation, OperationStatus
+from tidegate.control.place import jobs_below, refreshed
 from tidegate.control.registry import DriverLife, JobRecord
 
 if TYPE_CHECKING:
@@ -39,11 +40,18 @@ JobArgument = Annotated[
 @command
 def list_jobs(
     every: Annotated[bool, typer.Option("-a", "--all", help="Also jobs that have ended.")] = False,
+    directory: Annotated[
+        str | None,
+        typer.Option("--dir", metavar="DIR", help="All jobs below this directory, of any user."),
+    ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """List your running jobs, and with -a those that have ended, failed or died."""
-    runs = registry.records()
+    """List your running jobs, and with -a those that have ended, failed or died. With --dir list all jobs below a directory for
+    checkpoints."""
+    if directory is not None:
+        return _list_directory(directory, json=json)
+    runs = _refreshed(registry.records())
     shown = [record for record in runs if every or record.life() in (DriverLife.LIVE, DriverLife.UNKNOWN)]
     if json:
         return print_json([facts_of(record) for record in shown])
@@ -52,6 +60,29 @@ def list_jobs(
     ids = _short_ids(runs)
     rows = [(ids[r.job_id], shown_state(r), moment(r.started_ms), _took(r), r.name) for r in shown]
     say(table(("JOB", "STATE", "STARTED", "FOR", "NAME"), rows))
+
+
+def _list_directory(directory: str, *, json: bool) -> None:
+    runs = sorted(jobs_below(_absolute(directory)), key=lambda record: record.started_ms)
+    if json:
+        return print_json([facts_of(record) for record in runs])
+    if not runs:
+        return say(plain_line(f"no jobs below {directory}"))
+    rows = [
+        (r.job_id, shown_state(r), moment(r.started_ms), _took(r), r.owner.host, r.application or "-", r.name)
+        for r in runs
+    ]
+    say(table(("JOB", "STATE", "STARTED", "FOR", "HOST", "APPLICATION", "NAME"), rows))
+
+
+def _absolute(directory: str) -> str:
+    return directory if "://" in directory else os.path.abspath(directory)
+
+
+def _refreshed(runs: list[JobRecord]) -> list[JobRecord]:
+    """Ask storage for the newest runs of jobs on other hosts."""
+    newest = {record.run for record in registry.newest_runs(runs)}
+    return [refreshed(record) if record.run in newest else record for record in runs]
 
 
 @command
@@ -83,6 +114,9 @@ def checkpoints(
     ],
     id: Annotated[int | None, typer.Option("--id", help="Only this checkpoint, operator by operator.")] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Draw durations and sizes as bars.")] = False,
+    dispose: Annotated[
+        bool, typer.Option("--dispose", help="With --id: delete this checkpoint of a job that has ended.")
+    ] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -90,6 +124,16 @@ def checkpoints(
     total and new bytes, records in flight, records that the sources have not read yet, and why a checkpoint failed."""
     from tidegate.cli import checkpoint_list
 
+    if dispose:
+        if id is None:
+            raise typer.BadParameter(
+                "--dispose needs --id with the number of a checkpoint; tidegate checkpoints lists them"
+            )
+        from tidegate.checkpoint.disposal import dispose as delete
+
+        path = f"{checkpoint_list.directory_of(job)}/chk-{id}"
+        delete(path, registry.directories_in_use())
+        return print_json({"disposed": path}) if json else say(f"disposed of {path}")
     if plot and (json or id is not None):
         raise typer.BadParameter("--plot shows all checkpoints: omit --id and --json")
     checkpoint_list.show(job, json=json, only=id, plot=plot)
@@ -107,7 +151,7 @@ def shown_state(record: JobRecord) -> str:
 
 def facts_of(record: JobRecord) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(record)
-    for ours in ("version", "driver", "launch"):
+    for ours in ("version", "driver", "launch", "seen"):
         del facts[ours]
     log = log_of(record)
     facts["log"] = None if log is None else str(log)
@@ -130,7 +174,7 @@ def _took(record: JobRecord) -> str:
 def _details(record: JobRecord) -> JobDetails | None:
     """Ask the driver; return None if it does not answer."""
     try:
-        return DriverClient(record).details()
+        return driver_of(record).details()
     except (JobOverError, UnreachableError):
         return None
 
@@ -146,6 +190,8 @@ def _lines(record: JobRecord, details: JobDetails | None) -> list[str]:
     if record.ended_ms is not None:
         lines.append(f"  ended       {moment(record.ended_ms)}")
     lines += [f"  savepoint   {done.result}" for done in record.operations if _made_a_savepoint(done)]
+    if record.application is not None:
+        lines.insert(3, f"  application {record.application}")
     if record.checkpoint_interval_ms is not None:
         lines.append(f"  checkpoints every {duration(record.checkpoint_interval_ms)} in {record.directory}")
     if record.life() is DriverLife.DIED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 from contextlib import nullcontext, suppress
 from enum import Enum
@@ -19,7 +20,7 @@ from tidegate.base.plain_text import PlainFormatter, plain_line
 from tidegate.base.process import heed_sigterm
 from tidegate.cli import background, certify, commands, debug, jobs, kafka, state, web_page
 from tidegate.cli.background import MOST_RESTARTS, Supervisor
-from tidegate.cli.flink_options import instead_of
+from tidegate.cli.flink_options import instead_of, understood
 from tidegate.cli.outcome import (
     ExitCode,
     Json,
@@ -30,7 +31,7 @@ from tidegate.cli.outcome import (
     print_json,
     say,
 )
-from tidegate.cli.script import run_script, spark_ahead
+from tidegate.cli.script import refuse_missing, run_script, spark_ahead
 from tidegate.common.configuration import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties, tell_file
 from tidegate.common.option_types import BOOL
@@ -125,6 +126,9 @@ def run(
         bool, typer.Option("--no-pickle", help="Refuse pickled keys and state, in the snapshot and in the program.")
     ] = False,
     master: Annotated[str | None, typer.Option("--master", help="Spark master, for example local[4].")] = None,
+    deploy_mode: Annotated[
+        str | None, typer.Option("--deploy-mode", help="client: the driver runs here; cluster: in a container (YARN).")
+    ] = None,
     entry: Annotated[
         str | None, typer.Option("-c", "--entry", metavar="FUNCTION", help="Call this function of the file.")
     ] = None,
@@ -163,6 +167,19 @@ def run(
         REST_BIND_PORT.key: web_port,
     }
     properties |= {key: value for key, value in shorthands.items() if value is not None}
+    if deploy_mode is not None and _runs_there(deploy_mode, properties, script, supervise=supervise):
+        from tidegate.cli.cluster import run_there  # pyspark: other commands do not need it
+
+        return run_there(
+            script,
+            arguments or [],
+            properties,
+            detached=detached,
+            json=json,
+            pyflink=pyflink,
+            entry=entry,
+            verbose=verbose,
+        )
     if detached or supervise:
         options = [
             f"-D{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in properties.items()
@@ -182,6 +199,22 @@ def run(
     _prepare_output()
     with outcomes_at_the_end() if json else nullcontext():
         run_script(script, arguments or [], pyflink=pyflink, entry=entry, around=spark_ahead())
+
+
+def _runs_there(deploy_mode: str, properties: dict[str, object], script: str, *, supervise: bool) -> bool:
+    """Check --deploy-mode, and return whether the driver runs on the cluster."""
+    from tidegate.spark.submission import check
+
+    if deploy_mode != "client":
+        check(str(properties.get("spark.master") or ""), deploy_mode)
+        refuse_missing(script)
+    if deploy_mode == "cluster" and supervise:
+        raise ConfigurationError(
+            "The cluster starts a dead driver again, not a process on this host",
+            found="--supervise with --deploy-mode cluster",
+            cure="omit --supervise; -Dspark.yarn.maxAppAttempts=N sets how often",
+        )
+    return deploy_mode == "cluster"
 
 
 def _prepare_output() -> None:
@@ -352,6 +385,9 @@ def main() -> None:
     heed_sigterm()
     if _COMPLETE in os.environ:
         completion_init()
+    elif (words := understood(sys.argv[1:])) is not None:
+        say(f"run as: {shlex.join(['tidegate', *words])}", err=True)
+        sys.argv[1:] = words
     elif (answer := instead_of(sys.argv[1:])) is not None:
         say(answer, err=True)
         sys.exit(ExitCode.USAGE)

@@ -32,10 +32,7 @@ def run_script(
 ) -> None:
     """Run the file, inside the context ``around``. ``entry`` is a function to call without arguments; the file is then not
     ``__main__``."""
-    path = Path(script)
-    if not path.is_file():
-        found = f"{script} is a directory" if path.is_dir() else f"no file {script}"
-        raise ConfigurationError("There is no program at this path", found=found, cure="check the path")
+    path = refuse_missing(script)
     if pyflink and imports.install():
         say("apache-flink is installed here too; with --pyflink it is not used", err=True)
     sys.argv = [script, *arguments]
@@ -46,6 +43,14 @@ def run_script(
         else:
             runs_program(script)
             _call(_loaded(path), entry, script)
+
+
+def refuse_missing(script: str) -> Path:
+    path = Path(script)
+    if not path.is_file():
+        found = f"{script} is a directory" if path.is_dir() else f"no file {script}"
+        raise ConfigurationError("There is no program at this path", found=found, cure="check the path")
+    return path
 
 
 @contextmanager

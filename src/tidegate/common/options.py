@@ -782,6 +782,13 @@ CONTROL_DIRS = _option(
     "Commands may name only these directories and their subdirectories for savepoints, and the configured one. Not set: any "
     "directory that the user of the job may write to.",
 )
+CONTROL_STORAGE = _option(
+    "tidegate.control.in-checkpoint-dir",
+    choice(["auto", "always", "never"]),
+    "auto",
+    "Whether the driver also takes commands as files in the job's directory, for commands from other hosts: auto on remote storage "
+    "and for drivers in containers of a cluster. It reads one small file a second.",
+)
 
 WEB_ENABLED = _option(
     "tidegate.web.enabled",

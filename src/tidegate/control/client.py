@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import socket
@@ -20,6 +21,7 @@ from tidegate.base.errors import (
     JobOverError,
     NoTargetError,
     RefusedError,
+    StorageError,
     TidegateError,
     UnknownJobError,
     UnreachableError,
@@ -27,7 +29,9 @@ from tidegate.base.errors import (
 from tidegate.base.hashing import flink_job_id
 from tidegate.checkpoint.owner import is_here
 from tidegate.control import registry
+from tidegate.control.letters import PostedDriver
 from tidegate.control.messages import Code, Operation, OperationStatus, Problem
+from tidegate.control.place import JobPlace, is_address, job_at, refreshed
 from tidegate.control.registry import DriverLife, JobRecord, read_token
 
 if TYPE_CHECKING:
@@ -48,11 +52,17 @@ _ERRORS: dict[Code, type[TidegateError]] = {
 
 
 def find(text: str) -> JobRecord:
-    """Return the job whose id is the text, or starts with it: the run that lives, else the newest run. The 32 digits that Flink's
-    clients show are an id too."""
+    """Return the job whose id is the text, or starts with it: the run that lives, else the newest run. The text may also be the
+    32 digits that Flink's clients show, the job's directory on storage, or the id of its application on a cluster."""
+    if is_address(text):
+        return job_at(text)
+    return refreshed(_registered(text))
+
+
+def _registered(text: str) -> JobRecord:
     every = registry.records()
     newest = registry.newest_runs(every)
-    exact = [record for record in newest if record.job_id == text]
+    exact = [record for record in newest if text in (record.job_id, record.application)]
     exact = exact or [record for record in newest if flink_job_id(record.job_id) == text.lower()]
     found = exact or [record for record in newest if text and record.job_id.startswith(text)]
     if len(found) > 1:
@@ -67,10 +77,32 @@ def find(text: str) -> JobRecord:
             "There is no job with this id",
             where=text,
             found=f"{len(newest)} registered jobs, none of them",
-            cure="see tidegate list -a for all jobs; set TIDEGATE_HOME if the job was started with another one",
+            cure="see tidegate list -a for all jobs; set TIDEGATE_HOME if the job was started with another one; give the job's "
+            "directory instead of its id if it was started elsewhere (tidegate list --dir)",
         )
     runs = [record for record in every if record.job_id == found[0].job_id]
     return next((record for record in reversed(runs) if record.life() is DriverLife.LIVE), runs[-1])
+
+
+def driver_of(record: JobRecord) -> DriverClient | PostedDriver:
+    """Return the way to the driver of a run: a connection on this host, else files in the job's directory. Raise JobOverError or
+    UnreachableError if no driver can answer."""
+    record = refreshed(record)
+    if is_here(record.owner) or record.place is None or _listens(record.socket):
+        return DriverClient(record)
+    if record.life() in (DriverLife.ENDED, DriverLife.DIED):
+        raise over(record)
+    try:
+        token = read_token(record.driver or "")
+    except OSError as error:
+        raise UnreachableError(
+            "The token of the job's driver is not in this TIDEGATE_HOME, and commands are signed with it",
+            where=f"job {record.job_id} ('{record.name}'), {record.owner}, {registry.home()}",
+            found=f"{type(error).__name__}: {error}" if record.driver else "the driver does not take commands yet",
+            cure="run the command as the user and with the TIDEGATE_HOME from which the job was started, or set "
+            f"{registry.TOKEN_VARIABLE} to the file with the token that the driver was given",
+        ) from error
+    return PostedDriver(record, token)
 
 
 class DriverClient:
@@ -98,12 +130,12 @@ class DriverClient:
             except (JobOverError, UnreachableError) as error:
                 operation = self._recorded(begun, error)
         if operation.problem is not None:
-            self._raise(operation.problem)
+            raise_problem(operation.problem)
         return operation
 
     def _recorded(self, begun: Operation, error: TidegateError) -> Operation:
         """Return the operation from the job's record: the driver ended before it could answer, and wrote the record."""
-        record = registry.read(self.record.run)
+        record = _read(self.record)
         for operation in record.operations if record is not None else ():
             if operation.id == begun.id:
                 return operation
@@ -121,7 +153,7 @@ class DriverClient:
                 f"HTTP status {status} with a body that no driver sends: {shown!r}",
                 "check with 'tidegate list --json' whether another program uses this port, and see the driver's log",
             ) from error
-        self._raise(problem)
+        raise_problem(problem)
 
     def _exchange(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         connection: http.client.HTTPConnection | None = None
@@ -170,8 +202,19 @@ class DriverClient:
             cure=cure,
         )
 
-    def _raise(self, problem: Problem) -> NoReturn:
-        raise _ERRORS.get(problem.code, RefusedError)(problem.message)
+
+def raise_problem(problem: Problem) -> NoReturn:
+    raise _ERRORS.get(problem.code, RefusedError)(problem.message)
+
+
+def _read(record: JobRecord) -> JobRecord | None:
+    """Return what the driver of the run has written last: into the registry of this user, or into the job's directory."""
+    known = registry.read(record.run)
+    if known is not None or record.place is None:
+        return known
+    with contextlib.suppress(StorageError):
+        return JobPlace(record.place).read(record.run)
+    return None
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -189,6 +232,20 @@ class _UnixConnection(http.client.HTTPConnection):
             _, user, _ = struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             if user != os.geteuid():
                 raise PermissionError(f"user {user} listens at {self._path}")
+
+
+def _listens(path: str | None) -> bool:
+    """Return whether a process of this user listens: a driver in a container that shares a directory with this one."""
+    if path is None or not os.path.exists(path):
+        return False
+    local = _UnixConnection(path)
+    try:
+        local.connect()
+    except OSError:
+        return False
+    finally:
+        local.close()
+    return True
 
 
 def elsewhere(record: JobRecord) -> UnreachableError:
@@ -235,15 +292,15 @@ def _reachable(record: JobRecord) -> JobRecord:
                 cure="see the driver's log",
             )
         time.sleep(0.05)
-        record = registry.read(record.run) or record
+        record = _read(record) or record
 
 
 def _settled(record: JobRecord) -> JobRecord:
     """Return what the driver has written last. It may be about to write."""
     deadline = time.monotonic() + _ENDPOINT_S
     while time.monotonic() < deadline:
-        latest = registry.read(record.run) or record
+        latest = _read(record) or record
         if latest.life() in (DriverLife.ENDED, DriverLife.DIED):
             return latest
         time.sleep(0.05)
-    return registry.read(record.run) or record
+    return _read(record) or record

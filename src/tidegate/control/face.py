@@ -20,9 +20,11 @@ from tidegate.base.errors import TidegateError
 from tidegate.checkpoint.owner import this_process
 from tidegate.common.options import WEB_PASSWORD_FILE, WEB_TOKEN_FILE
 from tidegate.control import registry
-from tidegate.control.jobs import ControlledJob, Jobs
-from tidegate.control.launch import VARIABLE, program
-from tidegate.control.process_jobs import ProcessJobs
+from tidegate.control.jobs import ControlledJob, JobDetails, Jobs
+from tidegate.control.launch import VARIABLE, application, program
+from tidegate.control.letters import LetterBox, Letters
+from tidegate.control.place import JobPlace, is_remote
+from tidegate.control.process_jobs import ProcessJob, ProcessJobs
 from tidegate.control.server import Server
 from tidegate.runtime.handle import StartedJob
 
@@ -100,19 +102,30 @@ class _Process:
         registry.write(record)
         self._open_page(job)
         over = job.wait(_SHORT_S)
+        box = None if record.place is None else LetterBox(JobPlace(record.place), record)
         if not over:
             server = self._shared_server()
             record = msgspec.structs.replace(
                 record, endpoint=server.address, socket=server.socket, driver=server.driver
             )
-        while True:
-            current = _current(record, job, controlled)
-            if current != record:
-                registry.write(current)
-                record = current
-            if over:
-                return self._prune(current)
-            over = job.wait(_LOOK_S)
+            if box is not None:
+                box.take(Letters(box.place.files, record, server.token, ProcessJob(controlled), lambda: _details(job)))
+        if box is not None:
+            box.start()
+        try:
+            while True:
+                current = _current(record, job, controlled)
+                if current != record:
+                    registry.write(current)
+                    record = current
+                if box is not None:
+                    box.show(current)
+                if over:
+                    return self._prune(current)
+                over = job.wait(_LOOK_S)
+        finally:
+            if box is not None:
+                box.close(_LAST_S)
 
     def _open_page(self, job: StartedJob) -> None:
         """Show the jobs of this process on a page, if the first such job asks for it. A page that cannot be shown breaks no job."""
@@ -170,7 +183,24 @@ def _first_record(job: StartedJob) -> registry.JobRecord:
         is_temporary=view.is_temporary,
         checkpoint_interval_ms=view.checkpoint_interval_ms,
         launch=os.environ.get(VARIABLE),
+        place=_place(job),
+        printed=application() is not None,
+        application=application(),
     )
+
+
+def _place(job: StartedJob) -> str | None:
+    """Return the directory of the job on checkpoint storage, if commands may come from other hosts: it is on remote storage, or the
+    driver runs on a cluster. A job without checkpoints has no directory of its own there; on a cluster it gets one."""
+    base, wanted = job.settings.checkpoint_dir, job.settings.control_storage
+    has_directory = job.settings.checkpoints is not None and (wanted == "always" or is_remote(base or ""))
+    if not base or wanted == "never" or not (has_directory or application() is not None):
+        return None
+    return f"{base.rstrip('/')}/{job.job_id}"
+
+
+def _details(job: StartedJob) -> JobDetails:
+    return JobDetails.of(job.view(), time.time_ns() // 1_000_000)
 
 
 def _current(record: registry.JobRecord, job: StartedJob, controlled: ControlledJob) -> registry.JobRecord:

@@ -17,6 +17,7 @@ from tidegate.control.registry import LOGS, JobRecord, folder, home, write_priva
 
 VARIABLE = "TIDEGATE_LAUNCH"
 _program = ""
+_application: str | None = None
 
 
 def log_file(launch: str) -> Path:
@@ -99,6 +100,17 @@ def reported_error(launch: str) -> str | None:
         return (folder(LOGS, create=False) / f"{launch}.error").read_text()
     except OSError:
         return None
+
+
+def runs_on_cluster(application: str) -> None:
+    """Note that this process is a driver in a container of a cluster, which its user cannot reach. ``application``: its id."""
+    global _application
+    _application = application
+
+
+def application() -> str | None:
+    """Return the id of the application whose driver this process is, if it runs in a container of a cluster."""
+    return _application
 
 
 def runs_program(path: str) -> None:

@@ -10,6 +10,7 @@ The directory is ``TIDEGATE_HOME``, else ``~/.tidegate``. Without a writable hom
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import time
@@ -27,6 +28,8 @@ from tidegate.common.job_status import JobStatus
 from tidegate.control.messages import Operation
 
 VARIABLE = "TIDEGATE_HOME"
+TOKEN_VARIABLE = "TIDEGATE_TOKEN_FILE"  # noqa: S105 (a name)
+_GIVEN, _SHORTEST_TOKEN = "given-", 32
 TOKENS = "tokens"
 LOGS = "logs"
 SOCKETS = "sockets"
@@ -87,7 +90,42 @@ def write_private(path: Path, content: bytes) -> None:
 
 def read_token(driver: str) -> str:
     """Read the token of a driver, which the records of its jobs name. Raise OSError if there is none."""
+    given = given_token()
+    if given is not None and given[0] == driver:
+        return given[1]
     return (folder(TOKENS, create=False) / Path(driver).name).read_text()
+
+
+def keep_token(token: str) -> str:
+    """Store a token for commands of this user, and return its name."""
+    name = token_name(token)
+    write_private(folder(TOKENS) / name, token.encode())
+    return name
+
+
+def token_name(token: str) -> str:
+    """Name a token that was given to its driver. The name tells nothing of the token."""
+    return _GIVEN + hashlib.sha256(b"tidegate-token-1\n" + token.encode()).hexdigest()[:24]
+
+
+def given_token() -> tuple[str, str] | None:
+    """Return the token that the user has given to this process (``TIDEGATE_TOKEN_FILE``), and its name. A driver then makes no
+    token of its own."""
+    path = os.environ.get(TOKEN_VARIABLE)
+    if not path:
+        return None
+    try:
+        token, found = Path(path).read_text().strip(), "fewer than 32 characters"
+    except OSError as error:
+        token, found = "", f"{type(error).__name__}: {error}"
+    if len(token) < _SHORTEST_TOKEN:
+        raise ConfigurationError(
+            f"{TOKEN_VARIABLE} names no file with a token",
+            where=path,
+            found=found,
+            cure=f"write a token into the file: openssl rand -hex 32 > {path}",
+        )
+    return token_name(token), token
 
 
 def remove_socket(path: str | None) -> None:
@@ -132,7 +170,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``endpoint`` is the TCP address for commands, None if the driver does not listen (yet). ``socket`` is the path of the unix
     socket, and ``driver`` names the file with the token. ``launch`` identifies a driver in the background for its launcher or
-    supervisor. ``operations`` are those that ended last, for a client that asks after the driver has ended.
+    supervisor. ``operations`` are those that ended last, for a client that asks after the driver has ended. ``application`` is
+    Spark's id. ``place`` is the job's directory on checkpoint storage if the driver takes commands there, and ``printed`` says that
+    it keeps there what it prints (``place.py``). ``seen`` is what the lease told of a driver on another host; it is not stored.
     """
 
     version: int = VERSION
@@ -153,6 +193,10 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     driver: str | None = None
     launch: str | None = None
     operations: list[Operation] = []
+    application: str | None = None
+    place: str | None = None
+    printed: bool = False
+    seen: str | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -162,6 +206,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         if self.has_ended:
             return DriverLife.ENDED
         alive = is_alive(self.owner)
+        if alive is None and self.seen is not None:
+            return DriverLife(self.seen)
         return DriverLife.UNKNOWN if alive is None else DriverLife.LIVE if alive else DriverLife.DIED
 
 
@@ -171,7 +217,8 @@ def new_run() -> str:
 
 
 def write(record: JobRecord) -> None:
-    write_private(folder(_JOBS) / f"{record.run}.json", msgspec.json.encode(record))
+    content = msgspec.json.encode(msgspec.structs.replace(record, seen=None))
+    write_private(folder(_JOBS) / f"{record.run}.json", content)
 
 
 def read(run: str) -> JobRecord | None:
@@ -238,7 +285,8 @@ def prune(now_ms: int, most: int = MOST_ENDED, days: int = MOST_DAYS) -> None:
         (home() / _JOBS / f"{record.run}.json").unlink(missing_ok=True)
     for record in sure:
         # A killed driver leaves its token and its socket.
-        if record.driver is not None and is_alive(record.owner) is False:
+        is_shared = (record.driver or "").startswith(_GIVEN) and not record.has_ended  # by the next driver of the job
+        if record.driver is not None and is_alive(record.owner) is False and not is_shared:
             (home() / TOKENS / record.driver).unlink(missing_ok=True)
             remove_socket(record.socket)
     _prune_logs(now_ms)

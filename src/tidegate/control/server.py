@@ -22,7 +22,15 @@ from tidegate.base.hashing import new_token
 from tidegate.common.options import METRICS_PORT, METRICS_TOKEN_FILE
 from tidegate.control.flink.triggers import Triggers
 from tidegate.control.jobs import Jobs
-from tidegate.control.registry import SOCKETS, TOKENS, folder, remove_place, remove_socket, write_private
+from tidegate.control.registry import (
+    SOCKETS,
+    TOKENS,
+    folder,
+    given_token,
+    remove_place,
+    remove_socket,
+    write_private,
+)
 from tidegate.runtime.view import JobView
 
 if TYPE_CHECKING:
@@ -81,12 +89,13 @@ class Served:
 class Server:
     """The endpoint. It listens as soon as the object exists.
 
-    ``driver`` names the file with the token, which is removed when the process ends. ``socket`` is the path of the unix socket,
-    None where the system allows none.
+    ``driver`` names the token. Its file is removed when the process ends, unless the token was given to it. ``socket`` is the path
+    of the unix socket, None where the system allows none.
     """
 
     def __init__(self, jobs: Jobs) -> None:
-        self.driver, token = f"{os.getpid()}-{new_token()}", secrets.token_urlsafe(32)
+        given = given_token()
+        self.driver, self.token = given or (f"{os.getpid()}-{new_token()}", secrets.token_urlsafe(32))
         self.triggers = Triggers()
         self._process = os.getpid()
         listening = [socket.create_server(("127.0.0.1", 0))]
@@ -94,8 +103,9 @@ class Server:
         local = _listen_locally(self.driver)
         self.socket: str | None = None if local is None else local.getsockname()
         listening += [] if local is None else [local]
-        self._token_file = folder(TOKENS) / self.driver
-        write_private(self._token_file, token.encode())
+        self._token_file = None if given is not None else folder(TOKENS) / self.driver
+        if self._token_file is not None:
+            write_private(self._token_file, self.token.encode())
         atexit.register(self._forget)
 
         def app() -> App:
@@ -104,7 +114,9 @@ class Server:
 
             host = rf"(127\.0\.0\.1|localhost):{self.port}"
             endpoint = Endpoint(jobs, self.triggers).application()
-            return Guard(endpoint, host=host, origin=f"http://{host}", token=token, scrapers=lambda: _scrapers(jobs))
+            return Guard(
+                endpoint, host=host, origin=f"http://{host}", token=self.token, scrapers=lambda: _scrapers(jobs)
+            )
 
         Served("tidegate-control", listening, app, "no commands can be taken for the jobs of this process any more")
 
@@ -114,7 +126,8 @@ class Server:
 
     def _forget(self) -> None:
         if os.getpid() == self._process:  # a child that user code has forked ends before its parent
-            self._token_file.unlink(missing_ok=True)
+            if self._token_file is not None:
+                self._token_file.unlink(missing_ok=True)
             remove_socket(self.socket)
 
 

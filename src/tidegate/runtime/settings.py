@@ -129,6 +129,7 @@ class JobSettings:
     control_enabled: bool
     web: WebSettings | None
     control_dirs: tuple[str, ...] | None
+    control_storage: str
     """Where commands may put savepoints; None: anywhere."""
     parameters: Mapping[str, str]
 
@@ -211,6 +212,7 @@ class JobSettings:
             telemetry=Telemetry.of(get),
             control_enabled=get(options.CONTROL_ENABLED),
             web=_web(get),
+            control_storage=get(options.CONTROL_STORAGE),
             control_dirs=None if get(options.CONTROL_DIRS) is None else tuple(get(options.CONTROL_DIRS)),
             watermark_interval_ms=get(options.AUTO_WATERMARK_INTERVAL),
             parameters={key: str(value) for key, value in get(options.JOB_PARAMETERS).items()},

@@ -25,10 +25,11 @@ import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TextIO
 
 from tidegate.base.errors import DependencyError, TidegateError
@@ -108,7 +109,7 @@ def _refused(rule: str, target: Path, found: str, cure: str) -> DependencyError:
 
 log = logging.getLogger(__name__)
 
-_MANIFEST, _REQUIREMENTS, _PACKAGES = "manifest.json", "requirements.txt", "packages"
+_MANIFEST, _REQUIREMENTS, _PACKAGES, _HADOOP = "manifest.json", "requirements.txt", "packages", "hadoop"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of every entry: equal content gives equal bytes, and so an equal name."""
 _IMPORTABLE = (".zip", ".whl", ".egg")
@@ -129,6 +130,7 @@ class Manifest:
     """The directory to unpack into -> the archive."""
     requirements: bool = False
     packages: bool = False
+    hadoop: bool = False
 
 
 # -- made where the program is started
@@ -144,9 +146,19 @@ def staging() -> str:
     return _staging().name
 
 
-def make_bundle(dependencies: Dependencies, modules: dict[str, Path], directory: str) -> Path:
-    """Make a bundle, named by its content. ``modules`` maps names to files, of the modules beside the program."""
-    manifest = Manifest(requirements=dependencies.requirements is not None, packages=dependencies.packages is not None)
+def make_bundle(
+    dependencies: Dependencies,
+    modules: dict[str, Path],
+    directory: str,
+    hadoop: Mapping[str, bytes] = MappingProxyType({}),
+) -> Path:
+    """Make a bundle, named by its content. ``modules`` maps names to files, of the modules beside the program. ``hadoop`` maps the
+    names of Hadoop's configuration files to their content."""
+    manifest = Manifest(
+        requirements=dependencies.requirements is not None,
+        packages=dependencies.packages is not None,
+        hadoop=bool(hadoop),
+    )
     with (
         tempfile.NamedTemporaryFile(dir=directory, suffix=".zip", delete=False) as file,
         zipfile.ZipFile(file, "w") as zipped,
@@ -166,6 +178,8 @@ def make_bundle(dependencies: Dependencies, modules: dict[str, Path], directory:
             _add(zipped, Path(dependencies.requirements), _REQUIREMENTS)
         if dependencies.packages is not None:
             _add(zipped, Path(dependencies.packages), _PACKAGES)
+        for name, content in sorted(hadoop.items()):
+            zipped.writestr(zipfile.ZipInfo(f"{_HADOOP}/{name}", _EPOCH), content)
         zipped.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), json.dumps(vars(manifest)))
     with open(file.name, "rb") as written:
         digest = hashlib.file_digest(written, "sha256").hexdigest()[:32]
@@ -200,11 +214,13 @@ def _add(zipped: zipfile.ZipFile, path: Path, name: str) -> str:
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A bundle on this host. ``work`` is the working directory of functions that open files of an archive."""
+    """A bundle on this host. ``work`` is the working directory of functions that open files of an archive. ``hadoop`` is the
+    directory of Hadoop's configuration files, as the driver has them."""
 
     python_path: tuple[str, ...]
     cached: dict[str, str]
     work: str | None
+    hadoop: str | None = None
 
 
 def home() -> str:
@@ -239,6 +255,7 @@ def unpacked(bundle: str) -> Unpacked:
         (*(str(place / part) for part in manifest.python_path), *installed),
         {name: str(place / part) for name, part in manifest.cached.items()},
         str(place / "work") if manifest.archives else None,
+        str(place / _HADOOP) if manifest.hadoop else None,
     )
 
 

@@ -10,15 +10,20 @@ from __future__ import annotations
 import os
 import pickle
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from pyspark import RDD, SparkContext, java_gateway
+from pyspark import RDD, SparkConf, SparkContext, java_gateway
 from pyspark.find_spark_home import _find_spark_home
+
+from tidegate.base.errors import EngineUnavailableError
 
 TESTED = ("4.1", "4.2", "4.3")
 PROPERTIES_OPTION = "--properties-file"
 _ENDED_TOO_SOON = 1
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""spark-submit sets it: the port of the JVM that has started this process."""
 
 # -- the context -----------------------------------------------------------------------------------------------------------
 
@@ -124,7 +129,27 @@ def log_in_as(user: str) -> None:
 
 def spark_conf_dir() -> str:
     """Return the directory of Spark's own configuration files."""
-    return os.environ.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
+    return os.environ.get("SPARK_CONF_DIR") or os.path.join(spark_home(), "conf")
+
+
+def spark_home() -> str:
+    """Return Spark's directory. pyspark searches it in ways that end the process if there is none."""
+    try:
+        return str(_find_spark_home())
+    except SystemExit:
+        raise EngineUnavailableError(
+            "Spark is not installed here",
+            found="no SPARK_HOME, and no directory of Spark around the package pyspark",
+            cure="set SPARK_HOME to Spark's directory, or install pyspark from PyPI, which contains Spark",
+        ) from None
+
+
+def submitted_settings() -> Mapping[str, str]:
+    """Return the settings of spark-submit, if spark-submit has started this process in its JVM; else an empty mapping."""
+    if _GATEWAY not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 # -- jobs ------------------------------------------------------------------------------------------------------------------

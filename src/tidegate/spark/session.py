@@ -19,7 +19,7 @@ from tidegate.common.dependencies import Dependencies
 from tidegate.common.options import CHECKPOINT_DIR, CHECKPOINT_STORAGE, PYTHON_EXECUTABLE, SPARK_LOG_LEVEL
 from tidegate.spark.bundle import make_bundle, staging, unpacked
 from tidegate.spark.launch import DEFAULT_OPTIONS, forget_ahead, log_settings, start_jvm, start_jvm_ahead
-from tidegate.spark.pyspark_internals import active_context, forget_lost, is_lost, log_in_as
+from tidegate.spark.pyspark_internals import active_context, forget_lost, is_lost, log_in_as, submitted_settings
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +114,7 @@ def is_local(configuration: Mapping[str, Any]) -> bool:
 def master_of(configuration: Mapping[str, Any]) -> str:
     """Return the master of the active context, or of the context that will be opened."""
     active = active_context()
-    master = active.master if active is not None else configuration.get("spark.master")
-    return str(master or os.environ.get("TIDEGATE_MASTER") or "local")
+    return (active.master if active is not None else None) or _master(configuration)
 
 
 def start_ahead(configuration: Mapping[str, Any]) -> None:
@@ -141,10 +140,12 @@ def _create(configuration: Mapping[str, Any]) -> SparkContext:
 
 
 def _conf(configuration: Mapping[str, Any]) -> SparkConf:
-    own = {key: str(value) for key, value in configuration.items() if key.startswith("spark.")}
+    given = submitted_settings()
+    own = {**given, **{key: str(value) for key, value in configuration.items() if key.startswith("spark.")}}
     master = _master(configuration, "local[*,4]")
     settings = {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **own, "spark.master": master}
-    settings |= log_settings({**own, **_account_settings(own)}, _log_level(configuration)) or _account_settings(own)
+    if not given:  # else the JVM runs already
+        settings |= log_settings({**own, **_account_settings(own)}, _log_level(configuration)) or _account_settings(own)
     if _UNIX_SOCKETS not in own:
         settings[_UNIX_SOCKETS] = "true" if _why_no_unix_sockets(settings, master) is None else "false"
     if master.startswith("local"):
@@ -192,7 +193,12 @@ def _executable(executable: str, dependencies: Dependencies, local: bool) -> dic
 
 
 def _master(configuration: Mapping[str, Any], default: str = "local") -> str:
-    return str(configuration.get("spark.master") or os.environ.get("TIDEGATE_MASTER") or default)
+    """Return the master of the configuration, else of spark-submit. A driver that runs on a cluster cannot leave the cluster."""
+    given = submitted_settings()
+    named = configuration.get("spark.master")
+    if given.get("spark.submit.deployMode") == "cluster":
+        named = None
+    return str(named or given.get("spark.master") or os.environ.get("TIDEGATE_MASTER") or default)
 
 
 def _check_unix_sockets(configuration: Mapping[str, Any]) -> None:

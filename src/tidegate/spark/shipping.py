@@ -10,15 +10,17 @@ import sysconfig
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from xml.etree import ElementTree
 
 from pyspark import SparkContext, SparkFiles
 
 import tidegate
-from tidegate.base.errors import DependencyError
+from tidegate.base.errors import ConfigurationError, DependencyError
 from tidegate.base.user_code import is_the_users
 from tidegate.common.dependencies import Dependencies
-from tidegate.common.options import WORKER_LOG_LEVEL
+from tidegate.common.options import CHECKPOINT_DIR, RECOVERY_PATH, SAVEPOINT_DIR, WORKER_LOG_LEVEL
 from tidegate.spark.bundle import make_bundle, staging
 from tidegate.spark.pyspark_internals import has_python_file
 from tidegate.spark.task import WorkerSetup
@@ -35,10 +37,20 @@ PACKAGES = {
     "xxhash": "xxhash",
 }
 """Module -> package, of those that every task imports. Storage, connectors and formats may need more, and name it themselves."""
+_STORAGE_PACKAGES = {
+    "hdfs": ("hdfs_native", "hdfs-native"),
+    "viewfs": ("hdfs_native", "hdfs-native"),
+    "s3": ("s3fs", "s3fs"),
+    "s3a": ("s3fs", "s3fs"),
+}
+_ADDRESSES = (CHECKPOINT_DIR, SAVEPOINT_DIR, RECOVERY_PATH)
+_HADOOP_FILES = ("core-site.xml", "hdfs-site.xml")
+_HADOOP_KEYS = ("fs.defaultFS", "fs.default.name", "fs.viewfs.", "dfs.", "hadoop.security.", "hadoop.rpc.", "ipc.")
+"""What a client of HDFS reads. Other keys stay here: they may be secrets of other storages."""
 Found = tuple[str, str, list[str]]
 """Host, Python, missing packages."""
-_checked: set[str] = set()
-"""Contexts, by application id."""
+_checked: set[tuple[str, tuple[str, ...]]] = set()
+"""Contexts, by application id, and the modules that were looked for."""
 
 
 def ship(context: SparkContext, configuration: Mapping[str, Any], job_id: str, job_name: str) -> WorkerSetup:
@@ -46,10 +58,12 @@ def ship(context: SparkContext, configuration: Mapping[str, Any], job_id: str, j
     remote = not str(context.master).startswith("local")
     dependencies = Dependencies.of(configuration)
     if remote:
-        check_executors(context)
+        check_executors(context, {**PACKAGES, **storage_packages(configuration)})
         ship_tidegate(context)
     modules = program_modules() if remote else {}  # a local worker finds them on the path it inherits
-    bundle = make_bundle(dependencies, modules, staging()) if dependencies or modules else None
+    hadoop = hadoop_files() if remote else {}  # a local worker inherits HADOOP_CONF_DIR
+    needed = dependencies or modules or hadoop
+    bundle = make_bundle(dependencies, modules, staging(), hadoop) if needed else None
     if bundle is not None:
         _add_file(context, bundle)
     level = configuration.get(WORKER_LOG_LEVEL.key) or WORKER_LOG_LEVEL.default
@@ -104,7 +118,12 @@ def program_modules() -> dict[str, Path]:
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main is None or not is_the_users(os.path.abspath(main)):
         return {}
-    root = Path(main).resolve().parent
+    return modules_beside(Path(main))
+
+
+def modules_beside(main: Path) -> dict[str, Path]:
+    """Return the Python files beside a program and below. None if there are too many, or they are scripts of installed packages."""
+    root = main.resolve().parent
     if str(root) == sysconfig.get_path("scripts"):
         return {}
     found: dict[str, Path] = {}
@@ -134,15 +153,44 @@ def _python_files(root: Path) -> Iterator[Path]:
         yield from (Path(directory, name) for name in sorted(files) if name.endswith(".py"))
 
 
+# -- Hadoop's configuration ------------------------------------------------------------------------------------------------
+
+
+def hadoop_files() -> dict[str, bytes]:
+    """Return the part of the driver's Hadoop configuration (``HADOOP_CONF_DIR``) that clients of HDFS need, by file name."""
+    place = os.environ.get("HADOOP_CONF_DIR")
+    if not place:
+        return {}
+    return {name: _for_clients(path) for name in _HADOOP_FILES if (path := Path(place, name)).is_file()}
+
+
+def _for_clients(path: Path) -> bytes:
+    try:
+        root = ElementTree.parse(path).getroot()  # noqa: S314 (the user's own file)
+    except (ElementTree.ParseError, OSError) as error:
+        raise ConfigurationError(
+            "A file of Hadoop's configuration cannot be read",
+            where=str(path),
+            found=f"{type(error).__name__}: {error}",
+            cure="correct the file, or set HADOOP_CONF_DIR to another directory",
+        ) from error
+    for each in list(root):
+        name = (each.findtext("name") or "").strip()
+        if each.tag == "property" and (not name.startswith(_HADOOP_KEYS) or "password" in name or "secret" in name):
+            root.remove(each)
+    return ElementTree.tostring(root)
+
+
 # -- packages of executors -------------------------------------------------------------------------------------------------
 
 
-def check_executors(context: SparkContext) -> None:
+def check_executors(context: SparkContext, packages: Mapping[str, str] = MappingProxyType(PACKAGES)) -> None:
     """Check the packages of every executor, once for each context. Without the check a task would fail when it is unpickled."""
-    if context.applicationId in _checked:
+    checked = str(context.applicationId), tuple(sorted(packages))
+    if checked in _checked:
         return
     tasks = max(1, context.defaultParallelism)
-    for host, python, missing in context.parallelize(range(tasks), tasks).mapPartitions(looking(PACKAGES)).collect():
+    for host, python, missing in context.parallelize(range(tasks), tasks).mapPartitions(looking(packages)).collect():
         if missing:
             raise DependencyError(
                 "An executor lacks packages that Tidegate depends on",
@@ -151,7 +199,13 @@ def check_executors(context: SparkContext) -> None:
                 cure=f"install them for that Python (pip install {' '.join(missing)}), or give the executors a packed "
                 "environment (docs/clusters.md)",
             )
-    _checked.add(context.applicationId)
+    _checked.add(checked)
+
+
+def storage_packages(configuration: Mapping[str, Any]) -> dict[str, str]:
+    """Return the packages that the job's storage needs, by module."""
+    schemes = (str(configuration.get(option.key) or "").partition("://")[0] for option in _ADDRESSES)
+    return dict(_STORAGE_PACKAGES[scheme] for scheme in schemes if scheme in _STORAGE_PACKAGES)
 
 
 def looking(packages: Mapping[str, str]) -> Callable[[Iterable[object]], Iterator[Found]]:

@@ -34,6 +34,7 @@ from tidegate.state.local_dir import remove_job
 from tidegate.state.stores import close_removed_stores
 
 _OFF = logging.CRITICAL + 10
+_HADOOP_CONF_DIR = "HADOOP_CONF_DIR"
 _LINE = "%(asctime)s %(levelname)s %(name)s [%(place)s] %(message)s"
 
 
@@ -70,12 +71,14 @@ class _Worker:
         self.place = ""
         self._directory = ""
         self._path: tuple[str, ...] = ()
+        self._hadoop = os.environ.get(_HADOOP_CONF_DIR)
 
     def enter(self, setup: WorkerSetup) -> None:
         self._directory = self._directory or os.getcwd()
         _log_to_stderr(setup.log_level)
         self.place = setup.job_name
         found = Unpacked((), {}, None) if setup.bundle is None else unpacked(SparkFiles.get(setup.bundle))
+        self._configure_hadoop(found.hadoop or self._hadoop)
         sys.path[:] = [*found.python_path, *(entry for entry in sys.path if entry not in self._path)]
         self._path = found.python_path
         if found.work is None:
@@ -86,6 +89,13 @@ class _Worker:
             _link(found.work)
         functions.arrived(setup.job_id, found.cached)
         self.current = setup
+
+    def _configure_hadoop(self, directory: str | None) -> None:
+        """Let ``hdfs:///`` and name services mean here what they mean in the driver. A client reads it when it is made."""
+        if directory is not None:
+            os.environ[_HADOOP_CONF_DIR] = directory
+        else:
+            os.environ.pop(_HADOOP_CONF_DIR, None)
 
 
 def _link(work: str) -> None:

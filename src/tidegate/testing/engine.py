@@ -38,10 +38,12 @@ class InProcessEngine:
         return self._spec
 
     def start(self, spec: JobSpec) -> None:
+        """Take the program of an attempt, before its first round."""
         self.close()
         self._spec = spec
 
     def run(self, plan: RoundPlan) -> list[Ack]:
+        """Run a round, level by level, and return the acks of its subtasks."""
         self.cancelled = False  # it was for an earlier round
         incoming: list[list[Row]] = [[] for _ in range(self.spec.widths[0])]
         for level in range(len(plan.tasks)):
@@ -72,6 +74,7 @@ class InProcessEngine:
         return arrived
 
     def cancel(self) -> None:
+        """Ask the current round to end. May be called from another thread."""
         self.cancelled = True
 
     def close(self) -> None:
@@ -81,6 +84,7 @@ class InProcessEngine:
             job.close()
 
     def stop(self) -> None:
+        """Close the functions and delete the local files of the job. May be called again."""
         self.close()
         if self._spec is not None:
             for root in self._spec.settings.local_roots:

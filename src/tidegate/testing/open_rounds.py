@@ -51,6 +51,7 @@ class HandFeed:
     """A harness shows no figures."""
 
     def heavy_keys(self) -> Heavy | None:
+        """Return None: a harness shows no figures."""
         return None
 
     def __init__(self, subtask: Subtask, round: OperatorRound) -> None:
@@ -68,7 +69,8 @@ class HandFeed:
             head.input_time.watermark, head.input_time.idle = self._marks.current(), False
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
-        return iter(())  # the test takes the steps
+        """Return no steps: the test takes the steps."""
+        return iter(())
 
     def take(self, row: Row) -> None:
         """Process a chunk, and reach the watermark after it."""
@@ -82,12 +84,14 @@ class HandFeed:
         subtask.advance(now)
 
     def end(self) -> EndOfInput:
+        """Return whether the input ends, and move to the end of event time if it does."""
         if not self.ended:
             return EndOfInput.AHEAD
         self._subtask.head.input_time.watermark = MAX_WATERMARK
         return EndOfInput.PAST if self._round.end_of_input is EndOfInput.PAST else EndOfInput.NOW
 
     def in_flight(self, path: str) -> InFlightPart | None:
+        """Return None: the feed holds no records between two calls."""
         return None
 
 
@@ -100,9 +104,11 @@ class OpenRound(SubtaskRound):
 
     @property
     def subtask(self) -> Subtask:
+        """The subtask that runs the round."""
         return self._subtask
 
     def open(self) -> None:
+        """Begin the round: functions open. Called once, before anything else."""
         self._subtask.begin()
         self._prepare()
         source = self._subtask.head

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tidegate.cli.flink_options import instead_of
+from tidegate.cli.flink_options import instead_of, understood
 from tidegate.cli.main import main
 from tidegate.cli.outcome import ExitCode
 
@@ -15,11 +15,6 @@ from tidegate.cli.outcome import ExitCode
 @pytest.mark.parametrize(
     ("typed", "use"),
     [
-        ("run-application -t yarn-application -py job.py", "tidegate run -d --master yarn job.py"),
-        (
-            "run-application -t yarn-application -Dparallelism.default=2 -s hdfs:///sp -py job.py",
-            "tidegate run -d --master yarn -Dparallelism.default=2 -s hdfs:///sp job.py",
-        ),
         ("run-application --target=kubernetes-application job.py", "run -d --master k8s://https://HOST:PORT job.py"),
         ("run-application job.py", "tidegate run -d job.py"),
         ("run -t yarn-per-job -d -py job.py", "tidegate run --master yarn -d job.py"),
@@ -60,3 +55,36 @@ def test_flinks_spelling_is_answered_with_the_command(
 )
 def test_own_commands_are_left_alone(typed: str) -> None:
     assert instead_of(shlex.split(typed)) is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("run-application -t yarn-application -py job.py", "run -d --master yarn --deploy-mode cluster job.py"),
+        (
+            "run-application -t yarn-application -Dparallelism.default=2 -s hdfs:///sp -py job.py",
+            "run -d --master yarn --deploy-mode cluster -Dparallelism.default=2 -s hdfs:///sp job.py",
+        ),
+        (
+            "run-application -d -n -t yarn-application -p 4 --claim-mode claim job.py in -t out",
+            "run -d -n --master yarn --deploy-mode cluster -p 4 --claim-mode claim job.py in -t out",
+        ),
+        (
+            "run --target=yarn-application -ynm words job.py",
+            "run --master yarn --deploy-mode cluster -Dpipeline.name=words job.py",
+        ),
+        (
+            "run-application -pyarch e.tar.gz#e -pyexec e/bin/python -t yarn-application -py job.py",
+            "run -d -Dpython.archives=e.tar.gz#e -Dpython.executable=e/bin/python --master yarn --deploy-mode cluster job.py",
+        ),
+    ],
+)
+def test_flinks_way_to_run_a_driver_on_yarn_is_understood(typed: str, words: str) -> None:
+    assert shlex.join(understood(shlex.split(typed)) or []).replace("'", "") == words
+
+
+@pytest.mark.parametrize(
+    "typed", ["run -t yarn-per-job job.py", "run -m host:8081 job.py", "run job.py -t yarn-application", "list", ""]
+)
+def test_other_words_are_not_changed(typed: str) -> None:
+    assert understood(shlex.split(typed)) is None

@@ -19,6 +19,7 @@ import pytest
 
 from tidegate.cli.terminal import TerminalFace
 from tidegate.control.face import ControlFace
+from tidegate.control.telemetry import TelemetryFace
 from tidegate.datastream import executor
 
 PROGRAM = """
@@ -220,4 +221,8 @@ def test_a_face_that_fails_does_not_break_the_job(face: Any, monkeypatch: pytest
 
 
 def test_the_faces_are_installed() -> None:
-    assert {point.load() for point in entry_points(group=executor.FACES)} == {ControlFace, TerminalFace}
+    assert {point.load() for point in entry_points(group=executor.FACES)} == {
+        ControlFace,
+        TelemetryFace,
+        TerminalFace,
+    }

@@ -63,6 +63,11 @@ WITHOUT_OUTPUT = {
     ("dev", "kafka", "stop"),  # of the machine's broker, which tests leave alone
     ("debug",),  # of a job whose code has failed: reads from a terminal
     ("kafka", "transactions"),  # asks a broker
+    ("dev", "session"),  # keeps a Spark session
+    ("dev", "run"),  # runs in that session
+    ("web",),  # serves until it is stopped
+    ("top",),  # draws on a terminal
+    ("certify",),  # has tests of its own
 }
 
 
@@ -96,6 +101,8 @@ def test_every_command_that_prints_ends_quietly(driver: Callable[..., Driver], h
     savepoint = f"{tmp_path}/savepoints"
     lines = [
         ["options"],
+        ["doctor"],
+        ["init", "new"],
         ["completion", "bash"],
         ["list"],
         ["info", "first"],

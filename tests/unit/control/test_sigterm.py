@@ -23,7 +23,7 @@ SIMULATED = "-Dexecution.target=simulated"
 HANGS = """
 import threading
 from tidegate.datastream import executor
-from tests.simulation import engine as simulated_engine
+from tidegate.testing.simulation import engine as simulated_engine
 from tidegate.operators.contracts.sink import Sink
 
 executor.START_S = executor.END_S = 0.5

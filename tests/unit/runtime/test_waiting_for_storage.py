@@ -48,7 +48,12 @@ class Driver:
         assert self.checkpoint is not None
         self.clock.advance(10)  # the next one is due
         progress: Any = SimpleNamespace(
-            committables={}, in_flight_records=0, operator_states=lambda sources: [], paths=set, without_pending=dict
+            committables={},
+            in_flight_records=0,
+            operator_states=lambda sources: [],
+            paths=set,
+            without_pending=dict,
+            graph=SimpleNamespace(operators=[]),
         )
         planner: Any = SimpleNamespace(behind=dict, snapshots=dict, finished=False)
         assert self.checkpoints.cut(self.checkpoint, RoundResult(1, 0.0, []), progress, planner)

@@ -91,8 +91,8 @@ class Settings:
     """Event-time sessions are merged in memory, and written to state once in a round."""
     heavy_keys: str = options.HEAVY_KEYS.default
     """Whether the heaviest keys are looked for, and shown (``flow/heavy_keys.py``)."""
-    key_salt: str = ""
-    """Secret of the job: hides keys."""
+    key_salt: str | None = None
+    """Secret of the job: hides keys. None: the job hides none."""
     batch_mode: bool = False
     """There is no watermark before the end of input, where the timers of both kinds fire."""
     watermark_interval_ms: int = options.AUTO_WATERMARK_INTERVAL.default

@@ -49,8 +49,8 @@ class Heavy(NamedTuple):
 class KeySampler:
     """Count keys in one subtask and round. ``shown``: a value of ``tidegate.metrics.heavy-keys``; ``salt``: for hidden keys."""
 
-    def __init__(self, shown: str = options.HEAVY_KEYS.default, salt: str = "") -> None:
-        self._shown, self._salt = shown, salt
+    def __init__(self, shown: str = options.HEAVY_KEYS.default, salt: str | None = None) -> None:
+        self._shown, self._salt = shown, salt or ""
         self._counts: dict[Any, int] = {}
         self._records = self._turn = 0
 

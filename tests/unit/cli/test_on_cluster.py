@@ -1,0 +1,177 @@
+"""The driver in a container: whether a later attempt of the cluster runs the job again, and what it prints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.waiting import eventually
+from tidegate.base.errors import ConfigurationError
+from tidegate.base.files import Files
+from tidegate.checkpoint import owner
+from tidegate.checkpoint.owner import Owner, is_alive, this_process
+from tidegate.cli.on_cluster import LaunchError, OneEach, _end_of_earlier, container, error_path
+from tidegate.common.options import JOB_ID
+from tidegate.control.place import JobPlace
+from tidegate.control.printed import Printed
+from tidegate.control.registry import JobRecord
+
+APPLICATION = "application_1700000000000_0003"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("container_1700000000000_0003_02_000001", (APPLICATION, 2)),
+        ("container_e17_1700000000000_0003_01_000001", (APPLICATION, 1)),
+        ("", ("", 1)),
+    ],
+)
+def test_name_of_a_container_tells_the_attempt(name: str, found: tuple[str, int]) -> None:
+    assert container(name) == found
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> JobPlace:
+    return JobPlace(str(tmp_path / "jobs" / "j"))
+
+
+def earlier(place: JobPlace, **changes: object) -> LaunchError | None:
+    made = JobRecord(
+        run="00001700000000-aa",
+        job_id="j",
+        name="n",
+        program="",
+        owner=Owner("far", 1),
+        started_ms=1,
+        state="RUNNING",
+        application=APPLICATION,
+        checkpoint_interval_ms=1000,
+    )
+    place.write(msgspec.structs.replace(made, **changes))
+    return _end_of_earlier({"launch": "l", "place": place.address}, place.files, APPLICATION, 2)
+
+
+@pytest.mark.parametrize(("state", "code"), [("FINISHED", 0), ("CANCELED", 0), ("FAILED", 1)])
+def test_job_that_has_ended_is_not_run_again(place: JobPlace, state: str, code: int) -> None:
+    found = earlier(place, state=state, ended_ms=2)
+    assert found is not None and found.code == code and state in found.text
+
+
+def test_job_without_checkpoints_is_not_run_again(place: JobPlace) -> None:
+    found = earlier(place, checkpoint_interval_ms=None)
+    assert found is not None and found.code == 1 and "no checkpoints to continue from" in found.text
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"state": "SUSPENDED", "ended_ms": 2}, {"application": "application_1_1", "state": "FAILED"}]
+)
+def test_job_whose_driver_died_or_was_told_to_end_is_run_again(place: JobPlace, changes: dict[str, object]) -> None:
+    assert earlier(place, **changes) is None
+
+
+def test_program_that_failed_before_its_job_is_not_run_again(place: JobPlace) -> None:
+    place.files.replace(error_path("l"), msgspec.json.encode(LaunchError("KeyError: x", 1)))
+    assert earlier(place) == LaunchError("KeyError: x", 1)
+
+
+def test_driver_of_the_attempt_before_counts_as_dead(place: JobPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, "_dead", set())
+    before = msgspec.structs.replace(this_process(), pid=1)
+    place.files.replace(f"control/attempt-{APPLICATION}-1.json", msgspec.json.encode(before))
+    assert earlier(place) is None
+    assert is_alive(before) is False
+    assert is_alive(this_process()) is True
+
+
+class Executes:
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def execute_async(self, program: Any) -> Any:
+        self.names.append(program.name)
+        return program
+
+
+def test_second_job_with_the_fixed_id_is_refused() -> None:
+    """It would find the first one finished, and do nothing."""
+    executes = Executes()
+    jobs = OneEach(executes)
+
+    def program(name: str, job_id: str) -> Any:
+        return SimpleNamespace(name=name, configuration={JOB_ID.key: job_id})
+
+    jobs.execute_async(program("one", "a"))
+    jobs.execute_async(program("two", "b"))
+    with pytest.raises(ConfigurationError, match="starts one job"):
+        jobs.execute_async(program("three", "a"))
+    assert executes.names == ["one", "two"]
+
+
+PRINTS = """
+import os, sys
+from tidegate.base.files import Files
+from tidegate.control import printed
+printed._PART, printed._MOST_PARTS = 1000, 3
+files = Files(sys.argv[1])
+printing = printed.Printing(files, "l", int(sys.argv[2]))
+for n in range(int(sys.argv[3])):
+    print(f"line {n}")
+os.system("echo of a child >&2")
+printing.close()
+print("after")
+"""
+
+
+def test_what_a_driver_prints_is_stored_in_parts_and_read_in_order(tmp_path: Path) -> None:
+    def prints(attempt: int, lines: int) -> str:
+        command = [sys.executable, "-c", PRINTS, str(tmp_path / "j"), str(attempt), str(lines)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout == "after\n"
+        return done.stderr
+
+    reader = Printed(Files(str(tmp_path / "j")), "l")
+    first = prints(1, 200)
+    assert first.endswith("line 199\nof a child\n")
+    read = b"".join(reader.rest()).decode()
+    assert first.endswith(read) and len(read) > 0
+    assert b"".join(reader.rest()) == b""
+    second = prints(2, 2000)
+    rest = b"".join(reader.rest()).decode()
+    assert second.endswith(rest) and 2000 <= len(rest) <= 4000, "the oldest parts are deleted"
+
+
+LAUNCHER = """
+import os, runpy, sys, threading, time
+module = runpy.run_path(sys.argv[1])
+threading.Thread(target=module["_end_with"], args=(os.getppid(),), daemon=True).start()
+print("runs", flush=True)
+time.sleep(600)
+"""
+
+
+def test_driver_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """Spark's JVM: a driver that lived on would report a failed job."""
+    from tidegate.spark import driver_main
+
+    start = f"p = subprocess.Popen([sys.executable, '-c', {LAUNCHER!r}, {driver_main.__file__!r}])"
+    parent = f"import subprocess, sys; {start}; print(p.pid, flush=True); p.wait()"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        told = {started.stdout.readline().strip(), started.stdout.readline().strip()}
+        [pid] = told - {"runs"}
+        started.kill()
+    eventually(lambda: not _lives(int(pid)), "the driver ends")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
