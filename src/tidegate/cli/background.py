@@ -32,7 +32,9 @@ _TAIL = 4_000
 
 
 def driver_command(options: list[str]) -> list[str]:
-    return [sys.executable, "-m", "tidegate.cli", "run", *options]
+    """Return the command of a driver. It imports nothing from the working directory (-P), as ``tidegate run`` without -d: anybody
+    may have written there, and a file such as ``typing.py`` would end the driver."""
+    return [sys.executable, "-P", "-m", "tidegate.cli", "run", *options]
 
 
 def start(options: list[str], *, json: bool) -> None:

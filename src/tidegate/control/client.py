@@ -88,7 +88,10 @@ def driver_of(record: JobRecord) -> DriverClient | PostedDriver:
     """Return the way to the driver of a run: a connection on this host, else files in the job's directory. Raise JobOverError or
     UnreachableError if no driver can answer."""
     record = refreshed(record)
-    if is_here(record.owner) or record.place is None or _listens(record.socket):
+    known = registry.read(record.run)
+    if known is not None:
+        record = msgspec.structs.replace(record, endpoint=known.endpoint, socket=known.socket, driver=known.driver)
+    if record.place is None or _listens(record.socket) or (known is not None and is_here(record.owner)):
         return DriverClient(record)
     if record.life() in (DriverLife.ENDED, DriverLife.DIED):
         raise over(record)

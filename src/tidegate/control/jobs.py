@@ -6,6 +6,7 @@ from its ``JobView``.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -299,8 +300,17 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
             configuration=view.configuration,
             environment=view.environment,
             commit_retry=view.commit_retry,
-            metrics=tuple(view.metrics.values()),
+            metrics=tuple(filter(_has_numbers, view.metrics.values())),
         )
+
+
+def _has_numbers(metric: MetricView) -> bool:
+    """JSON has no NaN and no infinite number: nobody could read the job. Prometheus still gets such a value."""
+    values = (metric.value, metric.rate, metric.least, metric.greatest)
+    try:
+        return all(value is None or math.isfinite(value) for value in values)
+    except OverflowError:  # a whole number beyond floating point
+        return False
 
 
 _FIGURES = 3

@@ -160,6 +160,7 @@ class Letters:
         self._files, self._token, self._job, self._details, self._now_ms = files, token, job, details, now_ms
         self._job_id, self._run = record.job_id, record.run
         self._at = f"{DIRECTORY}/{record.run}"
+        self._rung = False
         self._known: set[str] = set()
         self._open: dict[str, Operation] = {}
         self._answered: dict[str, int] = {}
@@ -167,13 +168,29 @@ class Letters:
     def look(self) -> None:
         """Take the commands that were written since the last call, and answer those that have ended."""
         if self._files.read_if_exists(f"{self._at}/bell") is not None:
+            self._rung = True
             self._files.delete(f"{self._at}/bell")
             faults.point("letters.rung", run=self._run)
-            for name in self._files.list_names(f"{self._at}/in"):
-                if name.endswith(".json") and not name.startswith("."):
-                    self._take(name.removesuffix(".json"))
-        self.answer_ended()
+        try:
+            if self._rung:
+                self._take_all()
+        finally:
+            self.answer_ended()
         self._forget_old()
+
+    def _take_all(self) -> None:
+        """Take every command. Storage that fails once must not cost a command whose bell is gone: it is looked for again.
+        One that cannot be read or deleted keeps no other from being taken."""
+        failed: StorageError | None = None
+        for name in self._files.list_names(f"{self._at}/in"):
+            if name.endswith(".json") and not name.startswith("."):
+                try:
+                    self._take(name.removesuffix(".json"))
+                except StorageError as error:
+                    failed = error
+        if failed is not None:
+            raise failed
+        self._rung = False
 
     def answer_ended(self) -> None:
         """Write the answers of operations that have ended. Call it a last time when the job has ended."""

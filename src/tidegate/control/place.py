@@ -83,12 +83,17 @@ class JobPlace:
         return [match[1] for name in self.files.list_names(DIRECTORY) if (match := _RECORD.fullmatch(name))]
 
     def read(self, run: str) -> JobRecord | None:
+        """Return the record of a run, without the addresses of its driver. Whoever may write to the storage could have written
+        them, and would be sent the token: they are believed only from the registry."""
         content = self.files.read_if_exists(f"{DIRECTORY}/{run}.json")
         try:
             record = None if content is None else msgspec.json.decode(content, type=JobRecord)
         except msgspec.MsgspecError:
             return None
-        return record if record is not None and record.run == run and record.state in JobStatus.__members__ else None
+        if record is None or record.run != run or record.state not in JobStatus.__members__:
+            return None
+        place = None if record.place is None else self.address
+        return msgspec.structs.replace(record, endpoint=None, socket=None, place=place)
 
     def newest(self) -> JobRecord | None:
         """Return the record that counts, with ``seen``: what is known of its driver. None: this is no directory of a job."""

@@ -210,8 +210,9 @@ class RegistryJob:
     def _exchange(self, method: str, path: str, body: bytes = b"", wait_s: float = ANSWER_S) -> tuple[int, bytes]:
         """Ask the driver by its unix socket, else by TCP if it is on this host. Raise OSError or UnreachableError if it does not
         answer in time."""
-        connection = self._connected(wait_s)
+        connection: http.client.HTTPConnection | None = None
         try:
+            connection = self._connected(wait_s)
             headers = {
                 "Authorization": f"Bearer {read_token(self.record.driver or '')}",
                 "Content-Type": "application/json",
@@ -219,10 +220,11 @@ class RegistryJob:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
-        except http.client.HTTPException as error:
+        except (http.client.HTTPException, ValueError) as error:  # an address or a token that is none
             raise self._silent(error) from error
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()
 
     def _connected(self, wait_s: float) -> http.client.HTTPConnection:
         record = self.record

@@ -124,7 +124,10 @@ def _read_version_1(body: bytes) -> StoredView:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond floating point
+        return False
 
 
 def _rows(checkpoints: Iterable[CheckpointView]) -> dict[int, list[_Row]]:

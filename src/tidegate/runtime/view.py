@@ -129,7 +129,7 @@ class CheckpointView:
             status,
             dict(checkpoint.passed_ms),
             checkpoint.sizes[0],
-            checkpoint.message,
+            None if checkpoint.message is None else _clean(checkpoint.message),
             checkpoint.entry,
             checkpoint.copied,
             checkpoint.subtasks,
@@ -332,7 +332,7 @@ class JobRecorder:
         code failed, if that is why."""
         now, attempts = self._clock.now_ms(), list(self._view.attempts)
         if attempts and attempts[-1].ended_ms is None:
-            reason = None if error is None else f"{type(error).__name__}: {error}"
+            reason = None if error is None else _clean(f"{type(error).__name__}: {error}")
             attempts[-1] = replace(attempts[-1], ended_ms=now, reason=reason)
         self._view = replace(self._view, attempts=tuple(attempts))
         shown = [_given_up(checkpoint) for checkpoint in self._view.checkpoints]
@@ -352,12 +352,12 @@ class JobRecorder:
             now_ms,
             self._attempt,
             type(error).__name__,
-            secrets.masked(str(error)),
-            traceback=secrets.masked(trace_of(error))[-_LONGEST_TRACE:],
+            _clean(str(error)),
+            traceback=_clean(trace_of(error))[-_LONGEST_TRACE:],
             operator=next(iter(named or in_chain), None),
             subtask=failed.ack.subtask if failed is not None else None,
-            record=None if record is None else secrets.masked(record),
-            key=None if key is None else secrets.masked(key),
+            record=None if record is None else _clean(record),
+            key=None if key is None else _clean(key),
             checkpoint_id=checkpoint_id or max(done, default=None),
         )
 
@@ -374,7 +374,7 @@ class JobRecorder:
 
     def commit_retried(self, retry: CommitRetry | None) -> None:
         """Remember a commit that is retried; None: none is. Called by the checkpoint lane."""
-        self._commit_retry = retry
+        self._commit_retry = None if retry is None else replace(retry, error=_clean(retry.error))
 
     # -- rounds ----------------------------------------------------------------------------------------------------------
 
@@ -426,7 +426,7 @@ class JobRecorder:
             begun = (new,) if isinstance(checkpoint.stage, Triggered) else ()
             shown = (*self._view.checkpoints, *begun)[-_CHECKPOINTS:]
         self._view = replace(self._view, checkpoints=_thinned(shown), totals=self._totals(known, new))
-        self.note(checkpoint.kind, checkpoint.checkpoint_id, type(checkpoint.stage).__name__, checkpoint.message or "")
+        self.note(checkpoint.kind, checkpoint.checkpoint_id, type(checkpoint.stage).__name__, new.message or "")
 
     def _totals(self, known: CheckpointView | None, new: CheckpointView) -> Totals:
         totals, entry = self._view.totals, new.entry
@@ -467,6 +467,12 @@ def _thinned(checkpoints: tuple[CheckpointView, ...]) -> tuple[CheckpointView, .
         room -= len(checkpoint.subtasks)
         kept.append(checkpoint if room >= 0 else replace(checkpoint, subtasks=slowest_and_largest(checkpoint.subtasks)))
     return tuple(reversed(kept))
+
+
+def _clean(text: str) -> str:
+    """Return a text of the user without secrets, as it can be written in UTF-8: file names and byte strings may contain half a
+    character, and a view that cannot be written hides the job from its user."""
+    return secrets.masked(text.encode(errors="backslashreplace").decode())
 
 
 def _given_up(checkpoint: CheckpointView) -> CheckpointView:

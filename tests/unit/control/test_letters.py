@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,19 @@ import pytest
 from tests.unit.control.drivers import Driver
 from tests.waiting import eventually
 from tidegate.base import faults
-from tidegate.base.errors import ConfigurationError, DriverDiedError, JobOverError, RefusedError, UnreachableError
+from tidegate.base.errors import (
+    ConfigurationError,
+    DriverDiedError,
+    JobOverError,
+    RefusedError,
+    StorageError,
+    UnreachableError,
+)
 from tidegate.base.files import Files
 from tidegate.checkpoint.owner import this_process
 from tidegate.control import letters, registry
-from tidegate.control.client import driver_of, find
-from tidegate.control.letters import LIFETIME_MS, Letter, Letters, PostedDriver, Reply, seal
+from tidegate.control.client import DriverClient, driver_of, find
+from tidegate.control.letters import LIFETIME_MS, Letter, LetterBox, Letters, PostedDriver, Reply, seal
 from tidegate.control.messages import CancelRequest, Operation, OperationStatus, SavepointRequest, StopRequest
 from tidegate.control.place import JobPlace, job_at, jobs_below
 from tidegate.control.registry import JobRecord, keep_token, read_token, token_name
@@ -63,6 +71,7 @@ class Here:
         self.record = record(self.place.address)
         self.place.write(self.record)
         self.letters = self.driver(self.record)
+        self.box = LetterBox(self.place, self.record)
         self.looks = True
         monkeypatch.setattr(time, "sleep", self._pause)
         monkeypatch.setattr(letters, "_now_ms", lambda: self.now_ms)
@@ -185,6 +194,34 @@ def test_damaged_command_is_deleted(here: Here, content: bytes) -> None:
     here.letters.look()
     assert here.job.told == []
     assert not here.place.files.exists(f"control/{here.record.run}/in/bad.json")
+
+
+def test_command_is_taken_although_storage_fails_after_the_bell(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, failures = here.place.files.list_names, [1, 1]
+
+    def list_names(path: str = "") -> list[str]:
+        if failures:
+            failures.pop()
+            raise StorageError("The storage is away for a moment")
+        return original(path)
+
+    monkeypatch.setattr(here.place.files, "list_names", list_names)
+    monkeypatch.setattr(time, "sleep", lambda seconds: LetterBox._try(here.box, here.letters.look))
+    here.client(taken_s=5.0).begin("checkpoints")
+    assert here.job.told == [("checkpoints", None)]
+
+
+def test_what_is_no_command_keeps_no_command_from_being_taken_and_answered(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory in place of a file can be neither read nor deleted."""
+    stranger = Path(here.place.address, "control", here.record.run, "in", "0.json")
+    (stranger / "inside").mkdir(parents=True)
+    monkeypatch.setattr(time, "sleep", lambda seconds: LetterBox._try(here.box, here.letters.look))
+    client = here.client(taken_s=5.0)
+    begun = client.begin("savepoints", SavepointRequest(target="/sp"))
+    here.job.ends("/sp/savepoint-1")
+    assert client.wait(begun).result == "/sp/savepoint-1"
 
 
 def test_command_that_nobody_takes_is_withdrawn(here: Here) -> None:
@@ -313,7 +350,8 @@ def test_driver_killed_with_a_command_in_its_hands_reports_an_unknown_outcome(
     again = driver("killed", **ALWAYS).running()
     client = posted(again)
     assert client.wait(client.begin("checkpoints")).status is OperationStatus.SUCCEEDED
-    assert not Path(again.directory, "sp").exists(), "nobody has repeated the savepoint"
+    taken = list(Path(again.directory, "sp").glob("savepoint-*"))
+    assert len(taken) <= (point == "letters.begun"), "nobody has repeated the savepoint"
     assert client.wait(client.begin("cancel", CancelRequest())).result == "CANCELED"
 
 
@@ -362,11 +400,33 @@ def test_command_from_another_host_needs_the_token(
 ) -> None:
     one = driver("foreign", **ALWAYS).running()
     found = posted(one).record
-    far = msgspec.structs.replace(found, socket=None, owner=msgspec.structs.replace(found.owner, host="elsewhere"))
+    far = msgspec.structs.replace(found, owner=msgspec.structs.replace(found.owner, host="elsewhere"))
+    name = found.driver or ""
+    token = read_token(name)
+    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "other host"))
+    registry.write_private(registry.folder(registry.TOKENS) / name, token.encode())
     assert isinstance(driver_of(far), PostedDriver)
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "stranger"))
     with pytest.raises(UnreachableError, match="The token of the job's driver is not in this TIDEGATE_HOME"):
         driver_of(far)
+
+
+def test_address_in_a_directory_that_others_can_write_to_gets_no_token(driver: Start, tmp_path: Path) -> None:
+    """The record of the next run is a stranger's: the true one with another address."""
+    one = driver("victim", **ALWAYS).running()
+    true = posted(one).record
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        forged = msgspec.structs.replace(true, run=f"{'9' * 14}-aa", endpoint=address, socket=f"{tmp_path}/none")
+        files = JobPlace(true.place or "").files
+        files.replace(f"control/{forged.run}.json", msgspec.json.encode(forged))
+        found = find(true.place or "")
+        assert found.run == forged.run and (found.endpoint, found.socket) == (None, None)
+        assert isinstance(driver_of(found), PostedDriver), "it is signed for, and nobody carries it out"
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+    assert isinstance(driver_of(registry.records()[-1]), DriverClient)
 
 
 def test_token_that_is_given_to_a_driver_is_found_by_its_name(

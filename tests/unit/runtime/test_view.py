@@ -6,17 +6,20 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.unit.runtime.small_jobs import SmallJob
-from tidegate.base import faults
+from tidegate.base import faults, secrets
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import UserCodeError
 from tidegate.common.job_status import JobStatus
+from tidegate.control.jobs import JobDetails
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime import view
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
+from tidegate.runtime.statistics import MetricView
 from tidegate.runtime.view import Outcome
 from tidegate.testing.simulation.engine import SimulatedEngine
 
@@ -194,6 +197,32 @@ def test_failure_of_user_code_has_traceback_record_operator_and_checkpoint(tmp_p
     assert failure.checkpoint_id is not None
     assert failure.checkpoint_id >= max(completed)
     assert failure.debug_command == "tidegate debug small"
+
+
+def fails_with_half_a_character(value: Any) -> Any:
+    raise ValueError("no such file: \udcff, password hidden-of-the-test")
+
+
+def test_text_of_an_error_can_be_written_and_has_no_secret(tmp_path: Path) -> None:
+    secrets.hide(["hidden-of-the-test"])
+    master = master_of(SmallJob(tmp_path, function=fails_with_half_a_character))
+    with pytest.raises(UserCodeError):
+        master.run()
+    view = master.view()
+    assert "no such file: \\udcff, password ***" in view.exceptions[0].message
+    assert "password ***" in str(view.attempts[0].reason)
+    content = msgspec.json.encode(JobDetails.of(view, 0))
+    assert b"hidden-of-the-test" not in content
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400])
+def test_gauge_that_is_no_number_of_json_does_not_hide_the_job(tmp_path: Path, value: float) -> None:
+    master = master_of(SmallJob(tmp_path))
+    master.run()
+    metrics = [MetricView(1, 0, (), name, "gauge", of) for name, of in (("odd", value), ("even", 2.0))]
+    shown = dataclasses.replace(master.view(), metrics={(m.operator, m.subtask, m.groups, m.name): m for m in metrics})
+    read = msgspec.json.decode(msgspec.json.encode(JobDetails.of(shown, 0)), type=JobDetails)
+    assert [metric.name for metric in read.metrics] == ["even"]
 
 
 def test_failure_outside_of_user_code_names_no_subtask(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import resource
@@ -167,7 +168,10 @@ def collection(values: Values, get: list[str] | None) -> list[dict[str, str]]:
 
 
 def text(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else str(value)
+    """Return the value as Java writes and reads it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return str(int(value)) if value == int(value) else str(value)
 
 
 _AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {

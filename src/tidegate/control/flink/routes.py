@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from tidegate.base.errors import TidegateError
@@ -47,6 +48,7 @@ from tidegate.runtime.view import CheckpointView
 
 _LARGEST_BODY = 64 << 10
 _ROOM_OF_FORM = 16 << 10
+_LARGEST_PART = 256 << 10
 _STATUS = {Code.UNAUTHORIZED: 401, Code.BAD_REQUEST: 400, Code.UNKNOWN: 404, Code.FAILED: 500}
 
 
@@ -159,10 +161,21 @@ async def _content(request: Request, uploads: Site | None) -> bytes:
 def _response(answer: Any) -> Response:
     if isinstance(answer, TextFile):
         try:
-            return Response(answer.path.read_bytes(), media_type="text/plain; charset=utf-8", headers=_NO_STORE)
+            file = open(answer.path, "rb")  # noqa: SIM115  closed when it has been sent
         except OSError:
             raise ApiError(404, "The log file has been deleted a moment ago.") from None
+        size = os.fstat(file.fileno()).st_size
+        headers = {"content-length": str(size), **_NO_STORE}
+        return StreamingResponse(_parts(file, size), media_type="text/plain; charset=utf-8", headers=headers)
     return _json(answer.body, answer.status) if isinstance(answer, Answer) else _json(answer, 200)
+
+
+def _parts(file: BinaryIO, left: int) -> Iterator[bytes]:
+    """Read the first bytes of a file in parts: a log may be larger than the memory, and grows meanwhile."""
+    with file:
+        while left and (part := file.read(min(left, _LARGEST_PART))):
+            left -= len(part)
+            yield part
 
 
 _NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}

@@ -10,14 +10,17 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from statistics import mean, median
 
+from tidegate.base.errors import TidegateError
 from tidegate.base.hashing import stable_hash
 from tidegate.base.plain_text import count, duration
 from tidegate.checkpoint.history import HistoryEntry
 from tidegate.checkpoint.history import OperatorFigures as StoredFigures
 from tidegate.checkpoint.metadata import CHECKPOINT
 from tidegate.common.job_status import JobStatus
+from tidegate.common.options import CHECKPOINT_MIN_PAUSE
 from tidegate.control.jobs import JobDetails
 from tidegate.control.registry import DriverLife
 from tidegate.control.shown import Finding, Page, Severity
@@ -27,7 +30,7 @@ from tidegate.runtime.view import CheckpointView, ExceptionView, OperatorView, O
 RESTARTS_ALIKE = 3
 """Twice may be chance, and the restart strategy exists for that. The same error three times in a row is a cause."""
 RESTARTS_WITHIN_MS = 600_000
-"""A job that has run well for ten minutes is no longer in a loop."""
+"""A job that has run well for ten minutes is no longer in a loop, nor is it one that fails once a week."""
 COMMITS_FAILED, COMMIT_LATE_MS = 2, 3_000
 """One failed attempt of a commit is ordinary for a busy database. The second pause is the first that people notice."""
 HOT_SHARE = 0.25
@@ -162,6 +165,8 @@ def _restart_loop(details: JobDetails, now_ms: int, *, ended: bool) -> Iterator[
     alike: list[ExceptionView] = []
     for met in reversed(details.exceptions):
         if alike and _signature(met) != _signature(alike[-1]):
+            break
+        if alike and not ended and alike[-1].at_ms - met.at_ms > RESTARTS_WITHIN_MS:
             break
         alike.append(met)
     if len(alike) < RESTARTS_ALIKE or (not ended and now_ms - alike[0].at_ms > RESTARTS_WITHIN_MS):
@@ -519,7 +524,7 @@ def _checkpoints(details: JobDetails, now_ms: int, *, is_explained: bool) -> Ite
     done = [c for c in own if 7 in c.passed_ms]
     since = max(details.attempts[-1].started_ms, done[-1].passed_ms[7] if done else 0)
     age = now_ms - since
-    if age > max(NO_CHECKPOINT_TIMES * interval, NO_CHECKPOINT_MS):
+    if age > max(NO_CHECKPOINT_TIMES * max(interval, _pause_ms(details)), NO_CHECKPOINT_MS):
         what = f"since checkpoint {done[-1].checkpoint_id}" if done else "yet"
         under_way = [c for c in own if c.status is Outcome.IN_PROGRESS]
         yield Finding(
@@ -544,6 +549,15 @@ def _checkpoints(details: JobDetails, now_ms: int, *, is_explained: bool) -> Ite
             page=Page.CHECKPOINTS,
             checkpoint_id=latest.checkpoint_id,
         )
+
+
+def _pause_ms(details: JobDetails) -> int:
+    """Return the pause between checkpoints that the job asks for: it may be longer than the interval."""
+    for key in (CHECKPOINT_MIN_PAUSE.key, *CHECKPOINT_MIN_PAUSE.aliases):
+        if key in details.configuration:
+            with suppress(TidegateError, ValueError):
+                return int(CHECKPOINT_MIN_PAUSE.parse(details.configuration[key]))
+    return 0
 
 
 def _growing(details: JobDetails) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -86,21 +87,28 @@ class Logins:
             self._codes[_hash(code)] = now + CODE_S
         return code
 
-    def begin(self, secret: str) -> str | None:
-        """Begin a session by a code or the password, and return its cookie; None if neither fits. A code fits once."""
+    def begin(self, secret: str, *, by_password: bool = True) -> str | None:
+        """Begin a session by a code or the password, and return its cookie; None if neither fits. A code fits once. Without
+        ``by_password`` only a code is looked at."""
         given = _hash(secret)
         with self._lock:
             until = self._codes.pop(given, None)
             by_code = until is not None and until > self._clock()
-            if not by_code and not (self._password is not None and secrets.compare_digest(given, self._password)):
+            fits = by_password and self._password is not None and secrets.compare_digest(given, self._password)
+            if not by_code and not fits:
                 return None
             cookie = secrets.token_urlsafe(32)
             while len(self._sessions) >= _MOST_SESSIONS:
                 del self._sessions[min(self._sessions, key=lambda known: self._sessions[known].used)]
             self._sessions[_hash(cookie)] = Session(secrets.token_urlsafe(24), self._clock())
         if by_code:
-            self.code_used()
+            # A terminal may be gone, or be stopped with Ctrl-S: neither is a reason to keep anybody waiting.
+            threading.Thread(target=self._tell, name="tidegate-code", daemon=True).start()
         return cookie
+
+    def _tell(self) -> None:
+        with suppress(OSError):
+            self.code_used()
 
     def session(self, cookie: str) -> Session | None:
         with self._lock:
@@ -269,14 +277,16 @@ def login_routes(logins: Logins, *, cookie: str, secure: bool) -> list[Route]:
         given = request.query_params.get("code") if request.method == "GET" else await _secret(request)
         if given is None:
             return form(None)
-        begun = logins.begin(given)
+        # While many guess, passwords are not looked at: a guess that is answered at once could be followed by thousands. Nobody
+        # guesses a code, so it always opens the page.
+        begun = logins.begin(given, by_password=guesses < _MOST_GUESSES)
         if begun is not None:
             answer = RedirectResponse("/", 303)
             answer.set_cookie(cookie, begun, httponly=True, samesite="strict", path="/", secure=secure)
             answer.headers["cache-control"] = "no-store"
             return answer
         if guesses >= _MOST_GUESSES:
-            return form("Too many people guess at this moment. Try again in a minute.", 429)
+            return form("Too many people guess at this moment. Try again in a minute, or log in with a code.", 429)
         guesses += 1
         try:
             await asyncio.sleep(_GUESS_S)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import lzma
+import os
 import re
 import shutil
 import stat
 import time
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -21,8 +24,20 @@ FOLDER = "programs"
 LARGEST_PROGRAM = 64 << 20
 _LARGEST_UNPACKED, _MOST_FILES = 512 << 20, 10_000
 MOST_PROGRAMS = 100
+_LONGEST_PATH, _LONGEST_NAME = 1000, 255
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,120}\.(py|zip)")
 _ID = re.compile(r"[0-9a-f]{8,64}")
+_DAMAGED = (
+    zipfile.BadZipFile,
+    RuntimeError,
+    NotImplementedError,
+    EOFError,
+    OSError,
+    ValueError,
+    zlib.error,
+    lzma.LZMAError,
+)
+"""What ``zipfile`` raises for archives that are damaged, encrypted or of another kind."""
 _ABOUT = "about.json"
 _FILES = "files"
 
@@ -143,8 +158,10 @@ def _unpacked(name: str, content: bytes) -> dict[str, bytes]:
             members = [member for member in archive.infolist() if not member.is_dir()]
             if len(members) > _MOST_FILES or sum(member.file_size for member in members) > _LARGEST_UNPACKED:
                 raise _refused(name, f"it unpacks to more than {_MOST_FILES:,} files or {_LARGEST_UNPACKED:,} bytes")
-            return {_member(name, member): _content(archive, member) for member in members}
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, OSError, ValueError) as error:
+            paths = [_member(name, member) for member in members]
+            _check_apart(name, paths)
+            return {path: _content(archive, member) for path, member in zip(paths, members, strict=True)}
+    except _DAMAGED as error:
         if isinstance(error, ConfigurationError):
             raise
         raise _refused(name, f"{type(error).__name__}: {error}") from None
@@ -158,6 +175,17 @@ def _member(name: str, member: zipfile.ZipInfo) -> str:
     if stat.S_ISLNK(member.external_attr >> 16):
         raise _refused(name, f"a link: {member.filename[:200]!r}")
     return path.as_posix()
+
+
+def _check_apart(name: str, paths: list[str]) -> None:
+    """Refuse paths that no file system holds together, and names that are too long for one."""
+    files = set(paths)
+    for path in paths:
+        above = next((str(parent) for parent in PurePosixPath(path).parents if str(parent) in files), None)
+        if above is not None:
+            raise _refused(name, f"{above[:200]!r} both as a file and as a directory")
+        if len(path) > _LONGEST_PATH or any(len(os.fsencode(part)) > _LONGEST_NAME for part in path.split("/")):
+            raise _refused(name, f"a path that is too long: {path[:200]!r}")
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:

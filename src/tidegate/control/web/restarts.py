@@ -186,7 +186,8 @@ def _with(start: Start, parallelism: int, savepoint: str) -> list[str]:
 
 def _started(options: list[str], directory: str) -> str:
     """Run ``tidegate run -d``, and return the id of the job when it runs."""
-    command = [sys.executable, "-m", "tidegate.cli", "run", "-d", "--json", *options]
+    # -P: nothing is imported from the directory, which may be one that others can write to.
+    command = [sys.executable, "-P", "-m", "tidegate.cli", "run", "-d", "--json", *options]
     try:
         done = subprocess.run(
             command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LONGEST_START_S, check=False

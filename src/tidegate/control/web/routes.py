@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import logging
 import mimetypes
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -48,6 +49,8 @@ from tidegate.control.web.login import SESSION
 from tidegate.control.web.logs import LogStream, read_log
 from tidegate.control.web.programs import LARGEST_PROGRAM, Programs, RunRequest
 from tidegate.control.web.restarts import RescaleRequest, Restarts
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 LONGEST_WAIT_S = 25.0
@@ -400,10 +403,11 @@ def _unknown() -> Problem:
 
 
 def _card(job: ShownJob) -> JobCard | None:
-    """Return None for a job that cannot be shown: the others are."""
+    """Return None for a job that cannot be shown, whatever its driver answers: the others are."""
     try:
         return job_page(job).card
-    except (TidegateError, OSError):
+    except Exception as error:
+        log.debug("job %s is not listed: %s: %s", job.job_id, type(error).__name__, error)
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.responses import StreamingResponse
 
 from tests.unit.control.flink.shown_jobs import SECRET, Shown, shown_jobs, start
 from tests.waiting import eventually
@@ -19,7 +21,7 @@ from tidegate.base.errors import RefusedError
 from tidegate.base.hashing import flink_job_id, vertex_id
 from tidegate.control.flink import routes
 from tidegate.control.flink.programs import Program, RunRequest
-from tidegate.control.flink.requests import ApiError, Call
+from tidegate.control.flink.requests import ApiError, Call, TextFile
 from tidegate.control.jobs import Jobs
 from tidegate.control.process_jobs import ProcessJobs
 
@@ -39,6 +41,21 @@ def shown(place: Path) -> Iterator[Shown]:
         patch.setenv("TIDEGATE_HOME", f"{place}/home")
         with shown_jobs(place) as jobs:
             yield jobs
+
+
+def test_log_is_sent_in_parts_up_to_the_end_that_it_had(tmp_path: Path) -> None:
+    log = tmp_path / "driver.log"
+    log.write_bytes(b"line\n" * 200_000)
+    answer = routes._response(TextFile(log))
+    assert isinstance(answer, StreamingResponse) and answer.headers["content-length"] == "1000000"
+    with log.open("ab") as file:
+        file.write(b"later")
+
+    async def read() -> list[int]:
+        return [len(part) async for part in answer.body_iterator]
+
+    parts = asyncio.run(read())
+    assert sum(parts) == 1_000_000 and max(parts) <= routes._LARGEST_PART
 
 
 # -- what it says ----------------------------------------------------------------------------------------------------------

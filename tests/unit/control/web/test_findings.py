@@ -354,6 +354,9 @@ def test_no_checkpoint_for_long_says_since_when() -> None:
     assert not kinds(job(checkpoints=old, attempts=(AttemptView(2, NOW - 5_000, 0),))), "it has just restarted"
     assert not kinds(job(checkpoints=old, checkpoint_interval_ms=None))
     assert not kinds(job(checkpoints=old, checkpoint_interval_ms=60_000))
+    paused = {"execution.checkpointing.min-pause": "10 min"}
+    assert not kinds(job(checkpoints=old, configuration=paused)), "the user asked for the pause"
+    assert kinds(job(checkpoints=old, configuration={"execution.checkpointing.min-pause": "***"})) == ["no-checkpoint"]
 
 
 def test_checkpoints_that_fail_give_the_reason() -> None:
@@ -399,6 +402,8 @@ def test_failures_that_are_no_loop_are_no_finding() -> None:
     assert not kinds(job(exceptions=(met(1), met(2), met(3, "another"), met(4))))
     long_ago = tuple(replace(met(n), at_ms=NOW - of.RESTARTS_WITHIN_MS - 1) for n in (1, 2, 3))
     assert not kinds(job(exceptions=long_ago))
+    weekly = tuple(replace(met(n), at_ms=NOW - 1000 - (3 - n) * 604_800_000) for n in (1, 2, 3))
+    assert not kinds(job(exceptions=weekly)), "it ran well for a week after each"
 
 
 def test_ended_died_and_silent_jobs_say_only_that() -> None:

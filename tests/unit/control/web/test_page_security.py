@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def test_code_works_once_and_for_ten_minutes() -> None:
     assert logins.begin(code) is None
     now = CODE_S + 1
     assert logins.begin(late) is None
-    assert len(used) == 1
+    eventually(lambda: len(used) == 1, "a new code is given")
 
 
 def test_session_ends_with_logout_and_after_hours_without_a_request() -> None:
@@ -119,6 +120,33 @@ def test_password_logs_in_and_a_wrong_one_does_not(server: PageServer) -> None:
     assert browser.ask("POST", "/tidegate/login", b"\xff\xfe&secret", form)[0] == 403
     assert browser.ask("POST", "/tidegate/login", f"secret={PASSWORD.replace(' ', '+')}".encode(), form)[0] == 303
     assert browser.ask("GET", "/tidegate/page/jobs")[0] == 200
+
+
+def test_too_many_guesses_leave_the_password_unlooked_at_and_codes_open_the_page(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login, "_MOST_GUESSES", 0)
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    browser = Browser(server)
+    for secret in ("wrong", PASSWORD):
+        assert browser.ask("POST", "/tidegate/login", f"secret={secret}".encode(), form)[0] == 429
+    assert not browser.cookie
+    code = server.logins.new_code()
+    assert browser.ask("POST", "/tidegate/login", f"secret={code}".encode(), form)[0] == 303
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_code_opens_the_page_although_the_terminal_is_gone_or_stopped(gone: bool) -> None:
+    def tell() -> None:
+        if gone:
+            raise BrokenPipeError("nobody reads")
+        resumed.wait()
+
+    resumed = threading.Event()
+    logins = Logins(code_used=tell)
+    cookie = logins.begin(logins.new_code())
+    assert cookie is not None and logins.session(cookie) is not None
+    resumed.set()
 
 
 def test_logout_ends_the_session(browser: Browser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -17,12 +18,14 @@ import pytest
 from tests.unit.control.drivers import PROGRAM
 from tests.unit.control.web.browser import Browser
 from tests.waiting import eventually
+from tidegate.base.errors import CommandFailedError
+from tidegate.cli.background import driver_command
 from tidegate.control import registry
 from tidegate.control.registry import DriverLife
 from tidegate.control.registry_jobs import RegistryJobs
 from tidegate.control.web import programs as uploads
 from tidegate.control.web.programs import Programs
-from tidegate.control.web.restarts import Restarts
+from tidegate.control.web.restarts import Restarts, _started
 from tidegate.control.web.server import PageServer
 
 SIMULATED = {"execution.target": "simulated"}
@@ -51,6 +54,15 @@ def zipped(files: dict[str, bytes], change: Callable[[zipfile.ZipInfo], None] = 
                 change(info)
                 archive.writestr(info, content)
         return file.getvalue()
+
+
+def deflated(info: zipfile.ZipInfo) -> None:
+    info.compress_type = zipfile.ZIP_DEFLATED
+
+
+def damaged(archive: bytes) -> bytes:
+    """Overwrite some compressed bytes behind the header of the first file."""
+    return archive[:40] + b"\xff" * 6 + archive[46:]
 
 
 def linked(info: zipfile.ZipInfo) -> None:
@@ -86,6 +98,9 @@ def done(browser: Browser, operation: dict[str, Any], job: str = "-") -> dict[st
         ("job.zip", zipped({"link.py": b"/etc/passwd"}, linked), "a link"),
         ("job.zip", zipped({"readme.txt": b""}), "no .py file"),
         ("job.zip", zipped({"job.py": b"", "bad.py": b"def"}), "no Python"),
+        ("job.zip", damaged(zipped({"job.py": b"print(1)\n" * 100}, deflated)), "cannot be unpacked"),
+        ("job.zip", zipped({"a": b"", "a/job.py": b""}), "both as a file and as a directory"),
+        ("job.zip", zipped({"a" * 300 + ".py": b""}), "too long"),
     ],
 )
 def test_upload_that_is_no_program_is_refused_and_nothing_is_stored(
@@ -148,6 +163,20 @@ def test_program_that_does_not_start_gives_its_error(browser: Browser) -> None:
     ):
         status, problem = browser.ask("POST", run, bad)
         assert status in (400, 409), problem
+
+
+def test_start_imports_nothing_from_the_working_directory(home: Path, tmp_path: Path) -> None:
+    """Others may write to the directory that a job was started in, for example /tmp."""
+    (tmp_path / "typer.py").write_text("open('met', 'w').close()")
+    for start in (lambda: _started(["--", "missing.py"], str(tmp_path)), lambda: _ran(driver_command(["--", "no.py"]))):
+        with contextlib.chdir(tmp_path), pytest.raises(CommandFailedError, match="no program at this path"):
+            start()
+    assert not (tmp_path / "met").exists()
+
+
+def _ran(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    raise CommandFailedError(done.stderr)
 
 
 def test_rescale_stops_with_a_savepoint_and_continues_with_another_parallelism(
