@@ -112,7 +112,7 @@ def _of_class(kind: type, inside: tuple[type, ...]) -> ObjectTypeInfo | None:
     try:
         names = dict(_fields(kind))
         hints = typing.get_type_hints(kind)
-        msgspec.msgpack.Decoder(kind)
+        decoder(kind)
     except (TypeError, NameError, AttributeError):
         return None  # no fields, fields of names that are not found, or fields that msgspec does not know
     found = {stored: _of(hints.get(name, object), inside) for name, stored in names.items()}
@@ -143,6 +143,32 @@ def _fields(kind: type) -> Iterator[tuple[str, str]]:
     else:
         raise TypeError("not a class with declared fields")
 
+
+def decoder(schema: Any) -> Callable[[bytes], Any]:
+    """Return the function that decodes values of the schema.
+
+    msgspec leaves a note on each class that it decodes, and a class of ``__main__`` with such a note cannot be pickled. So the notes
+    are removed: the decoder keeps what they say.
+    """
+    decode = msgspec.msgpack.Decoder(schema).decode
+    _remove_notes(schema, set())
+    return decode
+
+
+def _remove_notes(annotation: Any, seen: set[type]) -> None:
+    for part in typing.get_args(annotation):
+        _remove_notes(part, seen)
+    if not isinstance(annotation, type) or annotation in seen:
+        return
+    seen.add(annotation)
+    if _NOTE in vars(annotation):
+        delattr(annotation, _NOTE)
+    if dataclasses.is_dataclass(annotation) or issubclass(annotation, msgspec.Struct | tuple):
+        for field in typing.get_type_hints(annotation).values():
+            _remove_notes(field, seen)
+
+
+_NOTE = "__msgspec_cache__"
 
 Check = Callable[[Any], bool]
 

@@ -13,7 +13,7 @@ import msgspec
 from tidegate.base.arguments import shown
 from tidegate.base.errors import StateFormatError
 from tidegate.base.pickling import cure_of, stored_loader
-from tidegate.common.object_types import Check, exactly
+from tidegate.common.object_types import Check, decoder, exactly
 from tidegate.common.typeinfo import INTEGER_BITS
 from tidegate.state.keys import unpack_all
 
@@ -172,7 +172,7 @@ def list_codec_for(type_info: TypeInfo | None, *, with_expiry: bool = False) -> 
         encode = _checked(
             (lambda pairs: all(check(v) for _, v in pairs)) if with_expiry else lambda vs: all(map(check, vs))
         )
-    return Codec(type_info.describe(), encode, msgspec.msgpack.Decoder(listed).decode, validate=True)
+    return Codec(type_info.describe(), encode, decoder(listed), validate=True)
 
 
 def expiring(codec: Codec) -> Codec:
@@ -207,4 +207,4 @@ def _typed(schema: Any, describe: str, check: Check | None) -> Codec:
     if allowed is not None:  # msgpack's integers go up to 2**64
         return Codec(describe, _pack, _unpack, allowed=allowed, bits=bits)
     encode = _pack if check is None else _checked(check)
-    return Codec(describe, encode, msgspec.msgpack.Decoder(schema).decode, validate=True)
+    return Codec(describe, encode, decoder(schema), validate=True)

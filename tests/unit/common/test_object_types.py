@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import subprocess
+import sys
 from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import InitVar, dataclass, field
@@ -291,3 +293,31 @@ def test_state_of_a_class_whose_fields_changed_is_refused_by_its_fields(tmp_path
     assert stored.value._asdict() == {"x": stored.value[0], "y": 1.0}
     with pytest.raises(TidegateError, match=r"(?s)NAMED_TUPLE<x: LONG, y: DOUBLE>.*OBJECT<x: LONG, y: STRING>"):
         run(last(Changed), tmp_path / "after", restore=reader.address)
+
+
+def test_a_class_of_the_main_program_can_still_be_pickled_by_value() -> None:
+    """Msgspec's notes on a class cannot be pickled."""
+    program = """
+from dataclasses import dataclass
+from typing import NamedTuple
+import cloudpickle
+from tidegate.common.object_types import type_of
+from tidegate.operators.flow.packing import Packer
+from tidegate.state.codecs import codec_for, list_codec_for
+
+@dataclass
+class Item:
+    name: str
+
+class Order(NamedTuple):
+    items: list[Item]
+
+info = type_of("map", Order)
+packer = Packer(info, "next")
+assert packer.unpack_list(packer.pack([Order([Item("a")])])) == [Order([Item("a")])]
+codec_for(info), list_codec_for(info), codec_for(type_of("map", dict[str, Item]))
+cloudpickle.dumps([Order([Item("a")]), Item("b"), Order, Item])
+print(info)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "Order(items)\n"), done.stderr

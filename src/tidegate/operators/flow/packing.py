@@ -18,7 +18,7 @@ import numpy as np
 
 from tidegate.base.errors import ArgumentTypeError, StateFormatError, UserCodeError
 from tidegate.common.conversion import BatchConverter, Boundary, boundary
-from tidegate.common.object_types import ObjectTypeInfo, fields_exactly
+from tidegate.common.object_types import ObjectTypeInfo, decoder, fields_exactly
 from tidegate.common.typeinfo import INTEGER_BITS, BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo, TypeInformation
 from tidegate.operators.contracts.batch import FLOAT, INT, TEXT, Batch, Column, ColumnBatch, Keys, Schema, text_column
 from tidegate.operators.flow.rows import Payload
@@ -45,7 +45,7 @@ class Packer:
         self._declared, self._target = declared, target
         schema = _schema(declared)
         self._typed: Callable[[bytes], list[Any]] | None
-        self._typed = None if schema is None else msgspec.msgpack.Decoder(list[schema]).decode  # type: ignore[valid-type]
+        self._typed = None if schema is None else decoder(list[schema])  # type: ignore[valid-type]
         self._packed: frozenset[type] = SIMPLE_TYPES
         self._pack = _pack
         if isinstance(declared, TupleTypeInfo) and schema is not None:
