@@ -8,7 +8,8 @@ import datetime
 import decimal
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -16,7 +17,14 @@ import msgspec
 from tidegate.base.arguments import wrong
 from tidegate.base.generics import TypeVar
 from tidegate.common.time import Instant
-from tidegate.common.typeinfo import TypeInformation, Types
+from tidegate.common.typeinfo import (
+    ListTypeInfo,
+    MapTypeInfo,
+    TimestampTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    Types,
+)
 
 Value = TypeVar("Value", covariant=True, default=Any)
 
@@ -104,7 +112,7 @@ def _of_class(kind: type, inside: tuple[type, ...]) -> ObjectTypeInfo | None:
     try:
         names = dict(_fields(kind))
         hints = typing.get_type_hints(kind)
-        msgspec.msgpack.Decoder(kind)
+        decoder(kind)
     except (TypeError, NameError, AttributeError):
         return None  # no fields, fields of names that are not found, or fields that msgspec does not know
     found = {stored: _of(hints.get(name, object), inside) for name, stored in names.items()}
@@ -117,9 +125,14 @@ def _of_class(kind: type, inside: tuple[type, ...]) -> ObjectTypeInfo | None:
 
 def _fields(kind: type) -> Iterator[tuple[str, str]]:
     """Yield the names of fields, as they are declared and as they are stored."""
+    if hasattr(kind, "__post_init__"):
+        raise TypeError("msgspec would call it again for every object that it reads")
     if issubclass(kind, msgspec.Struct):
-        if kind.__struct_config__.tag is not None or kind.__dictoffset__:
-            raise TypeError("the fields are not all that is stored")
+        config = kind.__struct_config__
+        if config.tag is not None or kind.__dictoffset__ or config.omit_defaults:
+            raise TypeError(
+                "the fields are not all that is stored, or are not always stored"
+            )  # another default would change state
         yield from zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
     elif dataclasses.is_dataclass(kind):
         if not all(field.init for field in dataclasses.fields(kind)):
@@ -129,3 +142,81 @@ def _fields(kind: type) -> Iterator[tuple[str, str]]:
         yield from ((name, name) for name in kind._fields)  # type: ignore[attr-defined]
     else:
         raise TypeError("not a class with declared fields")
+
+
+def decoder(schema: Any) -> Callable[[bytes], Any]:
+    """Return the function that decodes values of the schema.
+
+    msgspec leaves a note on each class that it decodes, and a class of ``__main__`` with such a note cannot be pickled. So the notes
+    are removed: the decoder keeps what they say.
+    """
+    decode = msgspec.msgpack.Decoder(schema).decode
+    _remove_notes(schema, set())
+    return decode
+
+
+def _remove_notes(annotation: Any, seen: set[type]) -> None:
+    for part in typing.get_args(annotation):
+        _remove_notes(part, seen)
+    if not isinstance(annotation, type) or annotation in seen:
+        return
+    seen.add(annotation)
+    if _NOTE in vars(annotation):
+        delattr(annotation, _NOTE)
+    if dataclasses.is_dataclass(annotation) or issubclass(annotation, msgspec.Struct | tuple):
+        for field in typing.get_type_hints(annotation).values():
+            _remove_notes(field, seen)
+
+
+_NOTE = "__msgspec_cache__"
+
+Check = Callable[[Any], bool]
+
+
+def exactly(info: object) -> Check | None:
+    """Return a check that the objects in a value come back as they are: they are of the declared classes themselves, since
+    an object of a subclass would lose its own fields, and their times have no zone that msgspec replaces by UTC. None: the type
+    has no objects. Values of the wrong shape may raise anything."""
+    return _exactly(info, inside=False)
+
+
+def fields_exactly(info: object) -> Check | None:
+    """Do as ``exactly`` does for an object that is known to be of the declared class; None: its fields need no check."""
+    if not isinstance(info, ObjectTypeInfo) or info.kind is None:
+        return exactly(info)
+    checks = _field_checks(info)
+    return (lambda value: all(check(get(value)) for get, check in checks)) if checks else None
+
+
+def _field_checks(info: ObjectTypeInfo) -> list[tuple[Callable[[Any], Any], Check]]:
+    named = zip(_fields(info.kind or object), info.fields.values(), strict=True)
+    found = [(attrgetter(name), _exactly(field, inside=True)) for (name, _), field in named]
+    return [(get, check) for get, check in found if check is not None]
+
+
+def _exactly(info: object, *, inside: bool) -> Check | None:
+    """``inside``: of an object, where times are not converted as declared times are."""
+    if isinstance(info, TimestampTypeInfo) and inside:
+        return _is_plain_time
+    if isinstance(info, ListTypeInfo) and (check := _exactly(info.elem_type, inside=inside)):
+        return lambda value: value is None or all(map(check, value))
+    if isinstance(info, MapTypeInfo):
+        key, value_check = _exactly(info.key_type, inside=inside), _exactly(info.value_type, inside=inside)
+        if key or value_check:
+            return lambda value: (
+                value is None
+                or (
+                    (key is None or all(map(key, value))) and (not value_check or all(map(value_check, value.values())))
+                )
+            )
+    if isinstance(info, TupleTypeInfo):
+        checks = [(n, c) for n, f in enumerate(info.get_field_types()) if (c := _exactly(f, inside=inside))]
+        return (lambda value: value is None or all(c(value[n]) for n, c in checks)) if checks else None
+    if isinstance(info, ObjectTypeInfo) and info.kind is not None:
+        kind, fields = info.kind, _field_checks(info)
+        return lambda value: value is None or (type(value) is kind and all(c(get(value)) for get, c in fields))
+    return None
+
+
+def _is_plain_time(value: Any) -> bool:
+    return value is None or ((value.tzinfo is None or value.tzinfo is datetime.UTC) and not value.fold)

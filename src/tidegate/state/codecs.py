@@ -13,6 +13,7 @@ import msgspec
 from tidegate.base.arguments import shown
 from tidegate.base.errors import StateFormatError
 from tidegate.base.pickling import cure_of, stored_loader
+from tidegate.common.object_types import Check, decoder, exactly
 from tidegate.common.typeinfo import INTEGER_BITS
 from tidegate.state.keys import unpack_all
 
@@ -156,7 +157,7 @@ def codec_for(type_info: TypeInfo | None) -> Codec:
     schema = None if type_info is None else type_info.to_schema()
     if type_info is None or schema is None:
         return pickle_codec()
-    return _typed(schema, type_info.describe())
+    return _typed(schema, type_info.describe(), exactly(type_info))
 
 
 def list_codec_for(type_info: TypeInfo | None, *, with_expiry: bool = False) -> Codec:
@@ -166,7 +167,12 @@ def list_codec_for(type_info: TypeInfo | None, *, with_expiry: bool = False) -> 
         return pickle_codec()
     element: Any = Optional.__getitem__(schema)  # built at run time
     listed: Any = list[tuple[int, element]] if with_expiry else list[element]
-    return Codec(type_info.describe(), _pack, msgspec.msgpack.Decoder(listed).decode, validate=True)
+    encode, check = _pack, exactly(type_info)
+    if check is not None:
+        encode = _checked(
+            (lambda pairs: all(check(v) for _, v in pairs)) if with_expiry else lambda vs: all(map(check, vs))
+        )
+    return Codec(type_info.describe(), encode, decoder(listed), validate=True)
 
 
 def expiring(codec: Codec) -> Codec:
@@ -186,9 +192,19 @@ def expiry_of(data: bytes) -> int:
     return int.from_bytes(data[:8], "big", signed=True)
 
 
-def _typed(schema: Any, describe: str) -> Codec:
+def _checked(check: Check) -> Callable[[Any], bytes]:
+    def encode(value: Any) -> bytes:
+        if not check(value):
+            raise TypeError("an object of another class than declared, or a time with a zone, would come back changed")
+        return _pack(value)
+
+    return encode
+
+
+def _typed(schema: Any, describe: str, check: Check | None) -> Codec:
     bits = INTEGER_BITS.get(describe)
     allowed = _PRIMITIVES.get(int if bits else schema)
     if allowed is not None:  # msgpack's integers go up to 2**64
         return Codec(describe, _pack, _unpack, allowed=allowed, bits=bits)
-    return Codec(describe, _pack, msgspec.msgpack.Decoder(schema).decode, validate=True)
+    encode = _pack if check is None else _checked(check)
+    return Codec(describe, encode, decoder(schema), validate=True)

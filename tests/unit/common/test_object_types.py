@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import subprocess
+import sys
 from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import InitVar, dataclass, field
@@ -22,7 +24,7 @@ from tidegate.common.type_texts import parse_type
 from tidegate.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 from tidegate.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from tidegate.operators.flow.packing import Packer
-from tidegate.state.codecs import codec_for
+from tidegate.state.codecs import codec_for, list_codec_for
 
 
 @dataclass
@@ -53,6 +55,12 @@ class Ordered(msgspec.Struct, array_like=True):
 
 class Tagged(msgspec.Struct, tag=True):
     a: int
+
+
+class Omitting(msgspec.Struct, omit_defaults=True):
+    """Its stored state would have the default of the class that reads it."""
+
+    a: int = 1
 
 
 @dataclass
@@ -92,7 +100,10 @@ Untyped = namedtuple("Untyped", "a")
         (Renamed, "OBJECT<firstName: STRING>"),
         (Ordered, "NAMED_TUPLE<a: LONG>"),
         (Types.ROW([Types.INT()]), "ROW<f0: INT>"),
-        *((kind, "pickle") for kind in (Tagged, Tree, NotAllFields, Loose, Untyped, object, set[int], int | str, dict)),
+        *(
+            (kind, "pickle")
+            for kind in (Tagged, Omitting, Tree, NotAllFields, Loose, Untyped, object, set[int], int | str, dict)
+        ),
     ],
 )
 def test_a_class_or_annotation_names_a_type(declared: Any, described: str) -> None:
@@ -127,6 +138,53 @@ def test_objects_are_stored_and_sent_as_they_are_without_pickle(values: list[Any
     assert packed[0] != 0x80
     assert repr(packer.unpack_list(packed)) == repr(values)
     assert [type(value) for value in packer.unpack_list(packed)] == [type(value) for value in values]
+
+
+@dataclass
+class Sealed(Item):
+    seal: str = ""
+
+
+@dataclass
+class InCents:
+    amount: int
+
+    def __post_init__(self) -> None:
+        self.amount *= 100
+
+
+CEST = datetime.timezone(datetime.timedelta(hours=2))
+NOT_AS_DECLARED = [
+    Order("ada", [Sealed("a", decimal.Decimal(1), "red")]),
+    Order("ada", [], datetime.datetime(2026, 1, 2, tzinfo=CEST)),
+]
+
+
+@pytest.mark.parametrize("value", NOT_AS_DECLARED)
+def test_parts_that_would_come_back_changed_are_sent_by_pickle_and_refused_in_state(value: Order) -> None:
+    info = type_of("map", Order)
+    packer, codec = Packer(info, "next"), codec_for(info)
+    assert repr(packer.unpack_list(packer.pack([*ORDERS, value]))) == repr([*ORDERS, value])
+    for stored in (codec, codec_for(type_of("map", dict[str, Order])), list_codec_for(info)):
+        one: Any = value if stored is codec else {"a": value} if stored.describe.startswith("MAP") else [value]
+        with pytest.raises(StateFormatError, match="would come back changed"):
+            stored.encode_all([one])
+
+
+def test_an_object_of_a_subclass_is_refused_wherever_its_class_is_declared() -> None:
+    sealed, info = Sealed("a", decimal.Decimal(1), "red"), type_of("map", tuple[Item, int])
+    with pytest.raises(StateFormatError, match="would come back changed"):
+        codec_for(type_of("map", Item)).encode_all([sealed])
+    with pytest.raises(UserCodeError, match="declared as an object of Item"):
+        Packer(info, "next").pack([(sealed, 1)])
+
+
+@pytest.mark.parametrize("kind", [InCents, list[InCents]])
+def test_a_class_with_post_init_is_pickled_so_that_it_does_not_run_again(kind: Any) -> None:
+    info, value = type_of("map", kind), InCents(5) if kind is InCents else [InCents(5)]
+    codec, packer = codec_for(info), Packer(info, "next")
+    assert info == Types.PICKLED_BYTE_ARRAY()
+    assert codec.decode_all(codec.encode_all([value])) == packer.unpack_list(packer.pack([value])) == [value]
 
 
 def test_state_of_a_class_that_is_gone_is_read_by_its_fields() -> None:
@@ -235,3 +293,31 @@ def test_state_of_a_class_whose_fields_changed_is_refused_by_its_fields(tmp_path
     assert stored.value._asdict() == {"x": stored.value[0], "y": 1.0}
     with pytest.raises(TidegateError, match=r"(?s)NAMED_TUPLE<x: LONG, y: DOUBLE>.*OBJECT<x: LONG, y: STRING>"):
         run(last(Changed), tmp_path / "after", restore=reader.address)
+
+
+def test_a_class_of_the_main_program_can_still_be_pickled_by_value() -> None:
+    """Msgspec's notes on a class cannot be pickled."""
+    program = """
+from dataclasses import dataclass
+from typing import NamedTuple
+import cloudpickle
+from tidegate.common.object_types import type_of
+from tidegate.operators.flow.packing import Packer
+from tidegate.state.codecs import codec_for, list_codec_for
+
+@dataclass
+class Item:
+    name: str
+
+class Order(NamedTuple):
+    items: list[Item]
+
+info = type_of("map", Order)
+packer = Packer(info, "next")
+assert packer.unpack_list(packer.pack([Order([Item("a")])])) == [Order([Item("a")])]
+codec_for(info), list_codec_for(info), codec_for(type_of("map", dict[str, Item]))
+cloudpickle.dumps([Order([Item("a")]), Item("b"), Order, Item])
+print(info)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "Order(items)\n"), done.stderr

@@ -40,6 +40,48 @@ def yields(line: str) -> Any:
         yield each, event.get("a")
 
 
+def into_the_texts_variable(line: Any) -> Any:
+    line = json.loads(line)
+    return line["a"], line.get("b")
+
+
+def guarded(line: str) -> Any:
+    event = {"a": "default"}
+    try:  # noqa: SIM105 - as programs have it
+        event = json.loads(line)
+    except ValueError:
+        pass
+    return event["a"]
+
+
+def guarded_with_parts(line: str) -> Any:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return "refused"
+    return event["p"]["x"]
+
+
+def of_a_part(line: str) -> Any:
+    for text in line.split("|"):
+        yield json.loads(text)
+
+
+def of_a_released_text(line: str) -> Any:
+    text = line.strip()
+    return json.loads(text)
+
+
+def twice(line: str) -> Any:
+    first = None
+    if len(line) > 20:
+        first = json.loads(line)
+    found = "nothing" if first is None else first["a"]
+    found = [found]
+    second = json.loads(line)
+    return found, second["p"]["x"]
+
+
 def changes(event: Any) -> Any:
     event["new"] = 1
     return len(event)
@@ -72,6 +114,12 @@ PROGRAMS: dict[str, tuple[Spec, list[Any]]] = {
     "in a body": (lambda: [MapSpec(in_the_body)], [[("b",), ("p", "x")]]),
     "a generator": (lambda: [FlatMapSpec(yields)], [[("b",), ("a",)]]),
     "a part of a get": (lambda: [MapSpec(json.loads), MapSpec(lambda e: e.get("p")["x"])], [[("p", "x")]]),
+    "into the text's variable": (lambda: [MapSpec(into_the_texts_variable)], [None]),
+    "guarded": (lambda: [MapSpec(guarded)], [None]),
+    "guarded, with parts": (lambda: [MapSpec(guarded_with_parts)], [[("p", "x")]]),
+    "of a part of the text": (lambda: [FlatMapSpec(of_a_part), MapSpec(lambda e: e["p"]["x"])], [[("p", "x")]]),
+    "of a released text": (lambda: [MapSpec(of_a_released_text), MapSpec(lambda e: e["p"]["x"])], [[("p", "x")]]),
+    "twice, the first time deeper": (lambda: [MapSpec(twice)], [[("a",)], [("p", "x")]]),
     "the whole": (lambda: [MapSpec(json.loads), MapSpec(lambda e: (e["a"], e))], [None]),
     "a change": (lambda: [MapSpec(json.loads), MapSpec(changes)], [None]),
     "passed on": (lambda: [MapSpec(json.loads), MapSpec(keeps), MapSpec(lambda e: e["a"])], [None]),

@@ -182,6 +182,20 @@ def test_a_class_with_hooks_of_its_own_is_copied_by_them(parts: Any) -> None:
     assert own(WithoutLock(parts)).parts == "none"
 
 
+class StructOfItsOwnMind(msgspec.Struct):
+    number: int
+
+    def __copy__(self) -> StructOfItsOwnMind:
+        return self
+
+
+def test_a_struct_that_does_not_copy_itself_is_copied() -> None:
+    struct = StructOfItsOwnMind(1)
+    copied = own(struct)
+    struct.number = 2
+    assert copied.number == 1
+
+
 def test_an_attribute_that_is_added_later_is_copied_too() -> None:
     first, second = Plain(1), Plain(1)
     own(first)  # the class is known from here on

@@ -18,7 +18,7 @@ import numpy as np
 
 from tidegate.base.errors import ArgumentTypeError, StateFormatError, UserCodeError
 from tidegate.common.conversion import BatchConverter, Boundary, boundary
-from tidegate.common.object_types import ObjectTypeInfo
+from tidegate.common.object_types import ObjectTypeInfo, decoder, fields_exactly
 from tidegate.common.typeinfo import INTEGER_BITS, BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo, TypeInformation
 from tidegate.operators.contracts.batch import FLOAT, INT, TEXT, Batch, Column, ColumnBatch, Keys, Schema, text_column
 from tidegate.operators.flow.rows import Payload
@@ -45,7 +45,7 @@ class Packer:
         self._declared, self._target = declared, target
         schema = _schema(declared)
         self._typed: Callable[[bytes], list[Any]] | None
-        self._typed = None if schema is None else msgspec.msgpack.Decoder(list[schema]).decode  # type: ignore[valid-type]
+        self._typed = None if schema is None else decoder(list[schema])  # type: ignore[valid-type]
         self._packed: frozenset[type] = SIMPLE_TYPES
         self._pack = _pack
         if isinstance(declared, TupleTypeInfo) and schema is not None:
@@ -53,6 +53,7 @@ class Packer:
         elif isinstance(declared, ObjectTypeInfo) and declared.kind is not None:
             self._packed = frozenset({declared.kind})
             self._pack = _pack_declared
+        self._exactly = fields_exactly(declared) if schema is not None else None
         self._convert = boundary(declared)
         fields = declared.get_field_types() if isinstance(declared, TupleTypeInfo) else [declared]
         self._carried: dict[Schema, bool] = {}
@@ -60,7 +61,7 @@ class Packer:
 
     def pack(self, values: list[Any]) -> bytes:
         """Pack values. Raise whatever pickle raises for values that cannot be pickled."""
-        if self._packed.issuperset(map(type, values)):
+        if self._packed.issuperset(map(type, values)) and (self._exactly is None or self._are_exact(values)):
             try:
                 return self._pack(values)
             except (TypeError, ValueError, OverflowError):
@@ -68,6 +69,12 @@ class Packer:
         elif self._convert is None and (packed := pack_objects(values)) is not None:
             return packed
         return pickle.dumps(values if self._convert is None else self._converted(values, self._convert), 5)
+
+    def _are_exact(self, values: list[Any]) -> bool:
+        try:
+            return self._exactly is None or all(map(self._exactly, values))
+        except Exception:  # a value of the wrong shape: refused where it arrives
+            return True
 
     def _converted(self, values: list[Any], convert: BatchConverter) -> list[Any]:
         try:

@@ -301,23 +301,30 @@ class LoopSource:
             at, variable, fields = each.line - 1, each.variable, each.fields
             line, owner = self._lines[at], self._owners[at]
             indent = line[: len(line) - len(line.lstrip())]
-            decode = self.bind(f"j{at}", decoding.decoder(fields))
-            missing, refused = self.bind("missing", decoding.MISSING), self.bind("refused", decoding.REFUSED)
-            fits = f"{each.text}.__class__ is {self.bind('str', str)}"
+            decode, refused = self.bind(f"j{at}", decoding.decoder(fields)), self.bind("refused", decoding.REFUSED)
+            fits, kept = f"{each.text}.__class__ is {self.bind('str', str)}", list[str]()
             if fields is not None:
                 most = decoding.limit()
                 fits += f" and {self.bind('len', len)}({each.text}) <= {most}"
                 self.holds_while(partial(_is_limit, most))
-                self._parts_of |= {name: (each.text, path) for name, path in each.parts.items()}
-            self._lines[at : at + 1] = [
-                f"{indent}try:",
-                f"{indent}    {variable} = {decode}({each.text}) if {fits} else {missing}",
-                f"{indent}except {refused}:",
-                f"{indent}    {variable} = {missing}",
-                f"{indent}if {variable} is {missing}:",  # outside of the block: an error has no other error as its context
+                whole = f"tg_d{at}" if each.changes else each.text
+                kept = [f"{indent}{whole} = {each.text}"] if each.changes else []
+                self._parts_of |= {name: (whole, path) for name, path in each.parts.items()}
+            # The variable is set once, when there is a value: it may be the variable of the text, and stays what it was
+            # if the text is refused.
+            lines = [
+                *kept,
+                f"{indent}tg_j = {fits}",
+                f"{indent}if tg_j:",
+                f"{indent}    try:",
+                f"{indent}        {variable} = {decode}({each.text})",
+                f"{indent}    except {refused}:",
+                f"{indent}        tg_j = False",
+                f"{indent}if not tg_j:",  # outside of the block: an error has no other error as its context
                 f"    {line}",
             ]
-            self._owners[at : at + 1] = [owner] * 6
+            self._lines[at : at + 1] = lines
+            self._owners[at : at + 1] = [owner] * len(lines)
         if found:
             self.holds_while(decoding.still_fast)
             self.decoded = [

@@ -24,7 +24,6 @@ from tidegate.base.user_code import UserValue
 from tidegate.operators.loop import fast_json
 
 REFUSED = (msgspec.MsgspecError, UnicodeError, RecursionError)
-MISSING = object()
 _MOST_FIELDS = 64
 
 Path = tuple[str, ...]
@@ -33,27 +32,35 @@ Paths = tuple[Path, ...]
 
 class Decoded(NamedTuple):
     """Describe a statement ``variable = json.loads(text)``. ``line``: its index in the loop's text. ``fields``: what is used, in
-    order; None: the whole value. ``parts``: variables that hold parts of the value, with their paths."""
+    order; None: the whole value. ``parts``: variables that hold parts of the value, with their paths. ``changes``: the loop's text
+    sets the variable ``text``."""
 
     line: int
     variable: str
     text: str
     fields: Paths | None
     parts: dict[str, Path]
+    changes: bool
 
 
 def decoded_in(text: str, names: dict[str, Any], scope: dict[str, Any], *, only_used: bool) -> list[Decoded]:
-    """Return the statements of a loop that the fast ``json.loads`` answers. ``names``: what the loop binds; ``scope``: where it
-    finds other names."""
+    """Return the statements of a loop that the fast ``json.loads`` answers, by line. ``names``: what the loop binds; ``scope``:
+    where it finds other names."""
     tree = ast.parse(text)
     found = [parsed for node in ast.walk(tree) if (parsed := _parsed(node, names, scope)) is not None]
     if not found:
         return []
+    found.sort(key=lambda each: each[0].lineno)  # ast.walk goes by depth
     uses = _Uses(tree) if only_used else None
+    changed = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     results = []
     for node, variable, argument in found:
         parts, fields = ({}, None) if uses is None else uses.of(variable, node)
-        results.append(Decoded(node.lineno - 1, variable, argument, fields, parts if fields is not None else {}))
+        results.append(
+            Decoded(
+                node.lineno - 1, variable, argument, fields, parts if fields is not None else {}, argument in changed
+            )
+        )
     return results
 
 

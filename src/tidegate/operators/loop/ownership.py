@@ -96,6 +96,7 @@ _MOST_RULES = 1_000
 """A program that makes classes without end keeps no more of them alive."""
 _HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__getattribute__", "__new__")
 _OWN_HOOKS = ("__setstate__", "__getnewargs__", "__getnewargs_ex__", "__copy__", "__deepcopy__", "__del__")
+_STRUCT_HOOKS = ("__copy__", "__reduce__", "__reduce_ex__", "__getattribute__")
 
 
 def _learned(kind: type) -> Rule | None:
@@ -112,6 +113,8 @@ def _rule_of(kind: type) -> Rule | None:
     if is_named_tuple(kind):
         return iter, None
     if issubclass(kind, msgspec.Struct):
+        if any(getattr(kind, hook) is not getattr(msgspec.Struct, hook) for hook in _STRUCT_HOOKS):
+            return None
         copied = None if kind.__struct_config__.frozen else copy.copy
         return None if kind.__dictoffset__ else (msgspec.structs.astuple, copied)
     if kind.__new__ is not object.__new__ or kind.__getattribute__ is not object.__getattribute__:
