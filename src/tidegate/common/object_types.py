@@ -147,8 +147,8 @@ def _fields(kind: type) -> Iterator[tuple[str, str]]:
 def decoder(schema: Any) -> Callable[[bytes], Any]:
     """Return the function that decodes values of the schema.
 
-    msgspec leaves a note on each class that it decodes, and a class of ``__main__`` with such a note cannot be pickled. So the notes
-    are removed: the decoder keeps what they say.
+    msgspec leaves a note on each class that it decodes, and a class of ``__main__`` with such a note cannot be pickled. So the
+    notes are removed: the decoder keeps what they say.
     """
     decode = msgspec.msgpack.Decoder(schema).decode
     _remove_notes(schema, set())
