@@ -291,11 +291,14 @@ class LetterBox(threading.Thread):
         self._try(lambda: self.place.forget_others(self._record.run))
         while True:
             over = self._over.is_set()
+            # At the end answers come first: who reads in the record that the job has ended finds its answer, or there is none.
+            if over and self._letters is not None:
+                self._try(self._letters.answer_ended)
             self._try(self._write)
-            if self._letters is not None:
-                self._try(self._letters.answer_ended if over else self._letters.look)
             if over:
                 return
+            if self._letters is not None:
+                self._try(self._letters.look)
             self._over.wait(self._every_s)
 
     def _write(self) -> None:
@@ -401,7 +404,7 @@ class PostedDriver:
                     "The driver of the job takes no commands from its directory",
                     where=f"job {self.record.job_id}, {self.record.owner}, {self._files.location(self._at)}",
                     found=f"no answer after {self._taken_s:.0f} s, although the driver is not known to be dead",
-                    cure="try again; see the driver's log (tidegate logs)",
+                    cure="look at the job (tidegate info) before you try again; see the driver's log (tidegate logs)",
                 )
             time.sleep(_POLL_S)
         return reply
@@ -421,17 +424,19 @@ class PostedDriver:
         return reply
 
     def _ended(self, begun: Operation | None) -> Operation | None:
-        """Return the operation from the record of a driver that has ended. Raise if it will never answer. None: it still runs."""
+        """Return the last answer of a driver that has ended. Raise if it will never answer. None: it still runs, or has answered.
+
+        Only answers are believed, which are signed: whoever may write to the storage could have written the record.
+        """
         from tidegate.control.client import over
 
         newest = self._place.newest()
         own = self._place.read(self.record.run)
-        for operation in own.operations if own is not None and begun is not None else ():
-            if begun is not None and operation.id == begun.id:
-                return operation
-        reply = self._answer() if begun is not None else None
+        reply = self._answer()  # after the record: a driver that ends writes its answers before
+        if reply is not None and begun is None:
+            return None
         if reply is not None and reply.is_final and reply.operation is not None:
-            return reply.operation  # written a moment ago
+            return reply.operation
         if own is not None and own.has_ended:
             raise over(own)
         if newest is not None and newest.run != self.record.run:
