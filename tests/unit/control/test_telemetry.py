@@ -81,12 +81,11 @@ def test_collector_gets_metrics_and_the_trace_of_each_checkpoint(collector: Coll
         "traces.reporter.otel.exporter.endpoint": f"{collector.address}/v1/traces",
         "traces.reporter.otel.rounds": "true",
     }
-    job = start(tmp_path, "running", **keys)
-    wait = TelemetryFace().watch(job, awaited=False)
+    job = start(tmp_path, "running", **keys)  # which the installed face watches
     eventually(lambda: [s for s in collector.spans if s.name == "subsume"], "a checkpoint with all its steps has come")
     eventually(lambda: collector.metrics.get("tidegate_subtask_busy_ratio"), "metrics have come")
     job.cancel()
-    wait()
+    eventually(lambda: [p for p in collector.metrics["tidegate_job_running"] if p.as_double == 0.0], "the end has come")
 
     assert collector.services == {"shop"}
     (running,) = collector.metrics["tidegate_job_running"]

@@ -33,7 +33,9 @@ BEHIND_AN_ERROR = {
 """Points that some lives pass only when something else has failed: where."""
 OF_SAVEPOINTS = {"C10.decided": "stop", "C10.settled": "stop", "C11.copied": "savepoint", "C11.published": "savepoint"}
 """And the command that leads to them."""
-ELSEWHERE = {name for name in NOT_PASSED if name.startswith(("K3.global", "K3.file-sink", "T5.partly", "spark."))}
+ELSEWHERE = {
+    name for name in NOT_PASSED if name.startswith(("K3.global", "K3.file-sink", "T5.partly", "spark.", "letters."))
+}
 """``NOT_PASSED`` says where."""
 NEVER = {True: "K3.file-sink.retiring", False: "K3.two-phase.decided"}
 """At least once, parts of files end with their round, and nothing of them is kept; else checkpoints are the decisions."""

@@ -39,6 +39,10 @@ NOT_PASSED = {
         "only when a savepoint is taken: test_savepoint_faults.py",
     ),
     "T5.partly-rebuilt": "only for state files of many blocks",
+    **dict.fromkeys(
+        ["letters.rung", "letters.taken", "letters.begun"],
+        "only when commands come as files: tests/unit/control/test_letters.py",
+    ),
     "spark.opening": "only where there is a JVM: tests/crash/test_workers_killed.py",
 }
 
