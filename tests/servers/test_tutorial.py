@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.servers import databases
@@ -15,6 +16,8 @@ from tidegate.common.global_configuration import set_dynamic_properties
 
 
 def test_every_order_is_written_once(postgresql: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with psycopg.connect(databases.postgresql_url(postgresql), autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS orders")  # of another test on the same server
     directories = {"execution.checkpointing.dir": f"{tmp_path}/checkpoints", "tidegate.state.local-dir": str(tmp_path)}
     set_dynamic_properties({"execution.target": TARGET, "restart-strategy.type": "none", **directories})
     run_script(str(FOLDER / "deduplication.py"), [databases.postgresql_url(postgresql)], pyflink=False)
