@@ -129,6 +129,7 @@ print("after")
 """
 
 
+@pytest.mark.slow  # how much is kept depends on the speed of the machine
 def test_what_a_driver_prints_is_stored_in_parts_and_read_in_order(tmp_path: Path) -> None:
     def prints(attempt: int, lines: int) -> str:
         command = [sys.executable, "-c", PRINTS, str(tmp_path / "j"), str(attempt), str(lines)]
