@@ -34,6 +34,7 @@ _MOMENT_S = 0.1
 _READ_S = 20.0
 """A client that reads none of its answer for this long is gone, or holds memory of the driver on purpose."""
 _CLOSE_S = 1
+_MOST_UNREAD = 1 << 20
 LIMITS = {h11.IDLE: _HEAD_S, h11.SEND_BODY: _BODY_S}
 _JSON, _CLOSE = (b"content-type", b"application/json"), (b"connection", b"close")
 _OVER_UNIX = re.compile(b"localhost")
@@ -43,7 +44,7 @@ def server_of(app: App, tls: tuple[str, str] | None = None) -> uvicorn.Server:
     """Make a server that logs nothing and has the limits of ``Connection``. ``tls``: files with the certificate and its key."""
     return uvicorn.Server(
         uvicorn.Config(
-            app,
+            _reads_whole_requests(app),
             loop="asyncio",
             http=Connection,
             ws="none",
@@ -58,6 +59,35 @@ def server_of(app: App, tls: tuple[str, str] | None = None) -> uvicorn.Server:
             ssl_keyfile=None if tls is None else tls[1],
         )
     )
+
+
+def _reads_whole_requests(app: App) -> App:
+    """Let the rest of a request's body be read after an answer that did not wait for it, such as a refusal, and only then close.
+
+    TCP resets a connection that is closed while bytes of the client are unread, and the client may then never see the answer.
+    """
+
+    async def whole(scope: Scope, receive: Receive, send: Send) -> None:
+        more = any(_all(scope.get("headers", []), name) for name in (b"content-length", b"transfer-encoding"))
+
+        async def watched() -> MutableMapping[str, Any]:
+            nonlocal more
+            message = await receive()
+            more = bool(message.get("more_body"))
+            return message
+
+        async def answer(message: MutableMapping[str, Any]) -> None:
+            if not more or message["type"] != "http.response.body" or message.get("more_body"):
+                return await send(message)
+            await send({**message, "more_body": True})
+            unread = 0
+            while more and unread < _MOST_UNREAD:
+                unread += len((await watched()).get("body", b""))
+            return await send({"type": "http.response.body"})
+
+        await app(scope, watched, answer)
+
+    return whole
 
 
 class Connection(H11Protocol):

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,16 @@ def test_static_path_leads_only_to_files_of_the_page(browser: Browser, path: str
 
 
 # -- connections ---------------------------------------------------------------------------------------------------------
+
+
+def test_refusal_is_answered_to_a_client_that_still_sends_its_body(server: PageServer) -> None:
+    head = f"POST /tidegate/page/jobs/one/stop HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Length: 300\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(head.encode())
+        assert status(connection.recv(1 << 16)) == 401
+        for _ in range(3):  # the second fails on a connection that was closed
+            connection.sendall(b" " * 100)
+            time.sleep(0.05)
 
 
 def test_idle_connections_of_others_do_not_shut_the_page(browser: Browser) -> None:
