@@ -144,6 +144,7 @@ nexmark: setup
 docs: setup
 	for page in config_docs features_docs pyflink_names; do $(BIN)/python scripts/gen_$$page.py; done
 	$(BIN)/python scripts/copy_programs.py
+	$(BIN)/python scripts/copy_figures.py
 	$(BIN)/python scripts/draw_pictures.py
 
 # All pages and the API reference, with a search: build/site. Read it with: .venv/bin/python -m http.server -d build/site

@@ -76,6 +76,24 @@ def write(scenario: str, body: dict[str, Any], verdicts: list[Verdict]) -> Path:
     return target
 
 
+def summary() -> None:
+    """Print the goals of all results, also of earlier runs, the missed ones first."""
+    rows = []
+    for path in sorted(RESULTS.glob("*.json")):
+        content = json.loads(path.read_text())
+        fields = ("what", "measured", "target", "at_least")
+        verdicts = [Verdict(*(verdict[field] for field in fields)) for verdict in content.get("verdicts", ())]
+        rows += [
+            (verdict.met is not False, [path.stem, *verdict.row(), content.get("finished", "")[:10]])
+            for verdict in verdicts
+        ]
+    rows.sort(key=lambda row: row[0])
+    missed = sum(not met for met, _ in rows)
+    title = f"{len(rows)} goals, {missed} missed"
+    head = ["scenario", "goal", "needed", "measured", "", "on"]
+    show(title, head, [cells for _, cells in rows], [], [])
+
+
 def machine() -> dict[str, Any]:
     return {
         "cpu": _cpu_model(),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import report
+from cold_start import cold_start
 from engines import BENCH, ENGINES, Engine, RunFailed, run_keyed_count, run_program
 from report import Verdict
 from rich.console import Console
@@ -245,6 +246,7 @@ SCENARIOS: dict[str, Callable[[str, int, bool], bool]] = {
     "empty-round": empty_round,
     "checkpoint": checkpoint,
     "memory": memory,
+    "cold-start": cold_start,
 }
 
 
@@ -266,6 +268,7 @@ def main() -> int:
         except RunFailed as error:
             progress.print(f"[red]{scenario}: {error}", highlight=False)
             complete = False
+    report.summary()
     return 0 if complete else 1
 
 
