@@ -15,6 +15,7 @@ import tempfile
 import time
 from typing import Any
 
+import grown_jobs
 import interval_join
 import text_count
 import tidegate_jobs
@@ -31,6 +32,7 @@ PROGRAMS = {
     "keyed": tidegate_jobs.keyed_count,
     "text": text_count.text_count,
     "interval-join": interval_join.interval_join,
+    **grown_jobs.GROWN,
     **{name: tidegate_windows.window_count(assigner) for name, assigner in tidegate_windows.WINDOWS.items()},
 }
 
@@ -93,6 +95,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--keys", type=int, required=True)
     parser.add_argument("--round", type=int, required=True, help="records of a round")
+    parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--fresh", action="store_true", help="new workers in every round")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
     args = parser.parse_args()
@@ -104,7 +107,7 @@ def main() -> None:
     settings.set_string("tidegate.round.target-time", "1 h")
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as directory:
         env = tidegate_jobs.environment(
-            2, 3_600_000, directory, args.set
+            args.parallelism, 3_600_000, directory, args.set
         )  # a shorter interval would bound the time of rounds
         env.configure(settings)
         PROGRAMS[args.program](env, NumberSequenceSource(0, args.records - 1), args.keys)

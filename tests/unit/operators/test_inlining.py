@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -454,6 +455,13 @@ def nested_loops(value: Any) -> Iterator[Any]:
         yield one or one
 
 
+seen: list[int] = []
+
+
+def helper(value: int) -> int:
+    return value + 1
+
+
 def three_yields(value: int) -> Iterator[int]:
     yield value
     if value == 7:
@@ -489,6 +497,25 @@ def test_an_error_deep_in_a_chain_keeps_its_cause() -> None:
     with pytest.raises(UserCodeError) as caught:
         Loop(root, Bindings(root), into=False)(Batch([0]))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_chain_of_a_thousand_operators_runs() -> None:
+    assert outcome([FlatMapSpec(nested_loops)] * 1_000, [1, 2], inline=True) == ([1, 2], "")
+
+
+def test_helper_that_is_replaced_is_seen_by_the_next_batch_deep_in_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = [*[FlatMapSpec(nested_loops)] * 30, MapSpec(lambda v: helper(v)), FilterSpec(lambda v: seen.append(v))]
+    chain = node(len(specs), specs[-1])
+    for n in range(len(specs) - 1, 0, -1):
+        chain = node(n, specs[n - 1], chain)
+    root = node(0, SourceSpec(NumberSequenceSource(1, 2)), chain)
+    loop = Loop(root, Bindings(root), into=False)
+    monkeypatch.setitem(globals(), "seen", [])
+    loop(Batch([1]))
+    # The caller's frame matters to the new one: the loop may not be its caller.
+    monkeypatch.setitem(globals(), "helper", lambda value: sys._getframe(1).f_code.co_name)
+    loop(Batch([1]))
+    assert seen == [2, "<lambda>"]
 
 
 def test_the_code_behind_yields_does_not_grow_without_end() -> None:

@@ -112,7 +112,8 @@ class Loop:
             int_keys = field is not None and batch.columns[field].dtype.kind == INT
             self._run(_Variant(timed, True, batch.width, field, int_keys), batch, batch.time_list(), keys)
         elif keys is not None or not any(way(batch) for way in self._ways):
-            self.run_rows(batch.rows(), batch.time_list(), keys)
+            times = batch.time_list()
+            self._run(_Variant(times is not None, keys is not None), batch.rows(), times, keys)
         for operator in self._collecting:
             operator.settle()
 
@@ -149,11 +150,7 @@ class Loop:
 
     def decoded(self) -> list[tuple[str, decoding.Paths | None]]:
         """Return what the loop decodes of JSON texts in records without timestamps, for explanations."""
-        return self._compile(_Variant(False, False))[1].decoded
-
-    def run_rows(self, values: Rows, timestamps: TimeList | None, keys: Keys | None) -> None:
-        """Run the loop for rows. A loop inside of a loop is entered here, for each record."""
-        self._run(_Variant(timestamps is not None, keys is not None), values, timestamps, keys)
+        return [one for source in self._compile(_Variant(False, False))[1].every for one in source.decoded]
 
     def _run(self, variant: _Variant, values: Rows | Batch, timestamps: TimeList | None, keys: Keys | None) -> None:
         if variant not in self._variants or self._variants[variant][1].is_stale():
@@ -175,7 +172,11 @@ class Loop:
         else:
             source.held["tg_v"] = source.passed_through(operator)
             source.emitted(operator, "tg_v", 2)
-        return source.compile(), source
+        for each in source.every:  # further ones are added on the way
+            source.every += each.write_apart()
+        for each in reversed(source.every):  # a loop is called by one that comes before it
+            run = each.compile()
+        return run, source
 
 
 class LoopSource:
@@ -198,6 +199,12 @@ class LoopSource:
         self._names: dict[str, Any] = {}
         self._checks: list[Callable[[], bool]] = []
         self._code: CodeType | None = None
+        self._apart: dict[str, tuple[ChainNode, bool]] = {}
+        """For each loop that this one calls: its first operator, and whether the records have keys."""
+        self._inner: list[tuple[str, LoopSource]] = []
+        self.every = [self]
+        """Of the first loop: the loop itself, and all loops that are called for its records."""
+        self._run: Callable[..., None] | None = None
         self._copies = 0
         self._nested = 0
         self.decoded: list[tuple[str, decoding.Paths | None]] = []
@@ -279,6 +286,8 @@ class LoopSource:
     def compile(self) -> Callable[..., None]:
         # Objects that the loop uses become default arguments: a local variable is cheaper to reach than a global one.
         # Only the names of inlined bodies are global, and they are found where the user's functions find them.
+        for name, inner in self._inner:
+            self._names[name] = inner._run
         opening = self._open()
         if self._parts.rewrites.may_write(self) and decoding.still_fast():
             self._decode()
@@ -288,9 +297,8 @@ class LoopSource:
         exec(_compiled("\n".join(text) + "\n"), self._names)
         made: FunctionType = self._names["loop"]
         self._code = made.__code__
-        if self.scope is None:
-            return made
-        return FunctionType(made.__code__, self.scope, "loop", made.__defaults__)
+        self._run = made if self.scope is None else FunctionType(self._code, self.scope, "loop", made.__defaults__)
+        return self._run
 
     def _decode(self) -> None:
         """Decode JSON where a line calls ``json.loads``, and only what the loop uses of it."""
@@ -333,7 +341,7 @@ class LoopSource:
 
     def is_stale(self) -> bool:
         """Tell whether something that a rewrite relied on has changed."""
-        return not all(check() for check in self._checks)
+        return not all(check() for source in self.every for check in source._checks)
 
     # -- operators -------------------------------------------------------------------------------------------------
 
@@ -410,7 +418,7 @@ class LoopSource:
                 else:
                     mine, handed = self._owned(value, depth), Held(held.plain, sole=not self._parts.object_reuse)
                 if apart:
-                    self._apart(child, mine, depth)
+                    self._call_apart(child, mine, depth)
                     continue
                 self.held[mine] = reader.taken = handed
                 self._nested += 1
@@ -444,14 +452,24 @@ class LoopSource:
     def _looks(self, function: UserFunction) -> bool:
         return self._parts.rewrites.looks_only(self, function)
 
-    def _apart(self, node: ChainNode, value: str, depth: int) -> None:
+    def _call_apart(self, node: ChainNode, value: str, depth: int) -> None:
         """Write the code that hands the record to a loop of its own."""
         n, keyed, keys = node.operator.id, node.operator.keyed, "None"
         if self._parts.operator(n).key_context is not None and keyed is not None:
             owner = LineOwner(f"key selector of operator '{node.operator.name}'", value)
             keys = f"[{self.key(f'k{n}', keyed, value, depth, owner)}]"
-        loop = self.bind(f"l{n}", Loop(node, self._parts, into=True).run_rows)
+        loop = self.bind(f"l{n}", None)  # until all texts are written
+        self._apart[loop] = node, keys != "None"
         self.line(depth, f"{loop}([{value}], {'[tg_t]' if self.timed else None}, {keys})", None)
+
+    def write_apart(self) -> list[LoopSource]:
+        """Write the loops that this one calls, and return them."""
+        for name, (node, keyed) in self._apart.items():
+            operator = self._parts.operator(node.operator.id)
+            source = LoopSource(self._parts, _Variant(self.timed, keyed), operator.key_context)
+            operator.write(source, "tg_v", 2, keyed=keyed, input=0)
+            self._inner.append((name, source))
+        return [source for _, source in self._inner]
 
     def _owned(self, value: str, depth: int) -> str:
         if self._parts.object_reuse:
@@ -502,6 +520,12 @@ class LoopSource:
 
     def blame(self, error: BaseException) -> Exception:
         """Return the error with operator, user line and record, taken from its traceback."""
+        by_code, blamed, tb = {source._code: source for source in self.every}, self, error.__traceback__
+        while tb is not None:
+            blamed, tb = by_code.get(tb.tb_frame.f_code, blamed), tb.tb_next
+        return blamed._blame(error)
+
+    def _blame(self, error: BaseException) -> Exception:
         where, record, place, added, key = self._locate(error.__traceback__)
         if isinstance(error, RecordRefused):
             return error.about(record or "not known")
