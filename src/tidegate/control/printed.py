@@ -7,6 +7,7 @@ grows, at most every ``_EVERY_S``. The oldest parts are deleted: about 16 MB sta
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import sys
@@ -45,6 +46,7 @@ class Printing:
         for number in self._kept:
             os.dup2(writing, number)
         os.close(writing)
+        _show_each_line()
         self._copying = threading.Thread(target=self._copy, args=(reading,), name="tidegate-printed", daemon=True)
         self._storing = threading.Thread(target=self._store_often, name="tidegate-printed-parts", daemon=True)
         self._copying.start()
@@ -105,6 +107,12 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
+
+
+def _show_each_line() -> None:
+    """Python keeps back what it prints to a pipe: ``logs -f`` would show nothing for long, and lines of children first."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
 
 
 class Printed:

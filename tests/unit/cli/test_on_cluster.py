@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -129,11 +130,11 @@ print("after")
 """
 
 
-@pytest.mark.slow  # how much is kept depends on the speed of the machine
 def test_what_a_driver_prints_is_stored_in_parts_and_read_in_order(tmp_path: Path) -> None:
     def prints(attempt: int, lines: int) -> str:
         command = [sys.executable, "-c", PRINTS, str(tmp_path / "j"), str(attempt), str(lines)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=buffered)
         assert done.stdout == "after\n"
         return done.stderr
 
