@@ -69,7 +69,6 @@ def look_at_every_page(person: Visitor) -> None:
 
 
 @pytest.mark.parametrize("started", ["growing-state"], indirect=True)
-@pytest.mark.slow  # the result of the stop was not always shown in time
 def test_running_job_is_shown_live_then_stopped_and_shown_from_its_history(started: Incident, person: Visitor) -> None:
     page = person.page
     page.get_by_role("link", name="growing-state").first.click(timeout=FIRST_MS)

@@ -177,14 +177,18 @@ def test_driver_that_does_not_answer_is_said_with_the_age(server: PageServer, vi
     )
 
 
-def test_job_that_ends_while_it_is_looked_at_keeps_its_last_figures(server: PageServer, visitor: Visitor) -> None:
-    visitor.open(server.address, f"#/jobs/{JOB}")
-    visitor.sees("It is running and reads")
+def end(server: PageServer) -> None:
     page = server.pages[JOB]
     now = page.card.as_of_ms
     ended = msgspec.structs.replace(page.card, state="FINISHED", life="ended", ended_ms=now)
     details = msgspec.structs.replace(page.details, state="FINISHED", ended_ms=now)
     server.pages[JOB] = msgspec.structs.replace(page, card=ended, details=details, answers=False)
+
+
+def test_job_that_ends_while_it_is_looked_at_keeps_its_last_figures(server: PageServer, visitor: Visitor) -> None:
+    visitor.open(server.address, f"#/jobs/{JOB}")
+    visitor.sees("It is running and reads")
+    end(server)
     visitor.sees("The job has ended. Shown is its history on storage")
     visitor.page.get_by_role("link", name="Actions").click()
     visitor.sees("The job has ended, so it takes no commands.")
@@ -218,6 +222,20 @@ def test_action_says_what_will_happen_then_acts_and_shows_the_result(
     expect(form).to_contain_text("succeeded in")
     assert server.posted == [(command, body)]
     expect(visitor.page.get_by_role("region", name="Operations")).to_contain_text(command)
+
+
+def test_result_of_a_stop_is_shown_after_the_job_has_ended(server: PageServer, visitor: Visitor) -> None:
+    visitor.open(server.address, f"#/jobs/{JOB}/actions")
+    form = visitor.page.get_by_role("form", name="Stop", exact=True)
+    form.get_by_role("button", name="What will happen?").click()
+    form.get_by_role("button", name="Stop", exact=True).click()
+    expect(form.locator(".command")).to_contain_text("savepoint-")
+    end(server)
+    visitor.sees("The job has ended, so it takes no commands.")
+    expect(form.locator(".command")).to_contain_text("savepoint-")
+    expect(visitor.page.get_by_role("form")).to_have_count(1)
+    form.get_by_role("button", name="Back").click()
+    expect(form).to_have_count(0)
 
 
 def test_second_person_who_stops_the_job_gets_the_refusal(server: PageServer, visitor: Visitor) -> None:

@@ -23,7 +23,7 @@ export function ActionsPage() {
   const listed = [...(operations.value ?? [])].reverse();
   return html`
     <${Answer} ask="What shall happen?">${over ? "The job has ended, so it takes no commands. Its snapshots can be disposed of." : "Each action says what it will do before it acts."}<//>
-    ${!over && html`<div class="actions">${ACTIONS.map((action) => html`<${Action} key=${action.id} job=${job} action=${action} onBegun=${() => setBegun(begun + 1)} />`)}</div>`}
+    <div class="actions">${ACTIONS.map((action) => html`<${Action} key=${action.id} job=${job} action=${action} over=${over} onBegun=${() => setBegun((n) => n + 1)} />`)}</div>
     <${Section} title="Operations"><${Waiting} of=${operations} what="the operations">${listed.length ? html`<${Table} label="Operations" columns=${OPERATIONS} rows=${listed} keyOf=${(o) => o.id} />` : html`<${Empty}>Nobody has asked this job for anything yet.<//>`}<//><//>
     <${Snapshots} key=${begun} job=${job} />`;
 }
@@ -36,8 +36,8 @@ const OPERATIONS = [
   { head: "Result", cell: (o) => o.problem?.message ?? o.result ?? "–", wide: true },
 ];
 
-/** Ask what will happen, let the user agree, do it, and follow it to its end. */
-function Action({ job, action, onBegun }) {
+/** Ask what will happen, let the user agree, do it, and follow it to its end, which may come after the job's own. */
+function Action({ job, action, over, onBegun }) {
   const [values, setValues] = useState({});
   const [stage, setStage] = useState({ at: "form" }); // form, asking, agree, doing, done
   const agree = useRef();
@@ -87,6 +87,7 @@ function Action({ job, action, onBegun }) {
   }, [stage.at]);
   const back = () => setStage({ at: "form" });
   const { will, operation } = stage;
+  if (over && stage.at !== "doing" && stage.at !== "done") return null;
   return html`<form class="action" aria-label=${action.title} onSubmit=${review}>
     <h2>${action.title}</h2><p class="dim">${action.does}</p>
     ${(stage.at === "form" || stage.at === "asking") && html`
