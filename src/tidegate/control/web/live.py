@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from tidegate.control.messages import Code, Problem
 from tidegate.control.serving import Receive, Scope, Send
+from tidegate.control.web.login import SESSION, Session
 
 PERIOD_S = 1.0
 MOST_PAGES = 100
@@ -122,9 +123,9 @@ class EventStream(Response):
         refusal = Response(msgspec.json.encode(problem), 503, media_type="application/json")
         await refusal(scope, receive, send)
 
-    async def until_closed(self, sending: Coroutine[Any, Any, None], closing: Coroutine[Any, Any, None]) -> None:
-        """Send until the end of what is sent, or until the page is closed."""
-        tasks = {asyncio.create_task(sending), asyncio.create_task(closing)}
+    async def until_left(self, scope: Scope, receive: Receive, sending: Coroutine[Any, Any, None]) -> None:
+        """Send until the end of what is sent, until the page is closed, or until its session has ended."""
+        tasks = {asyncio.create_task(part) for part in (sending, _closed(receive), _logged_out(scope.get(SESSION)))}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -147,17 +148,21 @@ class FeedStream(EventStream):
             return await self.refuse(scope, receive, send)
         feed = self._feeds.open(self._key, self._make)
         try:
-            await self.until_closed(_send(feed, send), closed(receive))
+            await self.until_left(scope, receive, _send(feed, send))
         finally:
             self._feeds.close(self._key, feed)
             self._feeds.leave()
         return None
 
 
-async def closed(receive: Receive) -> None:
-    """Wait until the page is closed."""
+async def _closed(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _logged_out(session: Session | None) -> None:
+    while session is None or not session.over:  # noqa: ASYNC110 (any thread may end a session)
+        await asyncio.sleep(PERIOD_S)
 
 
 async def start_of_events(send: Send) -> None:

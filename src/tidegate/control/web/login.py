@@ -53,10 +53,12 @@ SESSION = "tidegate.session"
 
 @dataclass
 class Session:
-    """``csrf``: what a page must send with every change. ``used``: monotonic time of the latest request."""
+    """``csrf``: what a page must send with every change. ``used``: monotonic time of the latest request. ``over``: the events of
+    its pages end."""
 
     csrf: str
     used: float
+    over: bool = False
 
 
 class Logins:
@@ -99,7 +101,7 @@ class Logins:
                 return None
             cookie = secrets.token_urlsafe(32)
             while len(self._sessions) >= _MOST_SESSIONS:
-                del self._sessions[min(self._sessions, key=lambda known: self._sessions[known].used)]
+                self._end(min(self._sessions, key=lambda known: self._sessions[known].used))
             self._sessions[_hash(cookie)] = Session(secrets.token_urlsafe(24), self._clock())
         if by_code:
             # A terminal may be gone, or be stopped with Ctrl-S: neither is a reason to keep anybody waiting.
@@ -114,14 +116,18 @@ class Logins:
         with self._lock:
             found = self._sessions.get(_hash(cookie))
             if found is None or self._clock() - found.used > SESSION_S:
-                self._sessions.pop(_hash(cookie), None)
+                self._end(_hash(cookie))
                 return None
             found.used = self._clock()
             return found
 
     def end(self, cookie: str) -> None:
         with self._lock:
-            self._sessions.pop(_hash(cookie), None)
+            self._end(_hash(cookie))
+
+    def _end(self, known: bytes) -> None:
+        if (session := self._sessions.pop(known, None)) is not None:
+            session.over = True
 
     def accepts_token(self, text: str) -> bool:
         return self._token is not None and secrets.compare_digest(_hash(text), self._token)

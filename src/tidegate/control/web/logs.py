@@ -9,7 +9,7 @@ import msgspec
 from starlette.concurrency import run_in_threadpool
 
 from tidegate.control.serving import Receive, Scope, Send
-from tidegate.control.web.live import EventStream, Feeds, closed, start_of_events
+from tidegate.control.web.live import EventStream, Feeds, start_of_events
 
 _PART = 64 << 10
 _LOOK_S = 0.5
@@ -61,7 +61,7 @@ class LogStream(EventStream):
         if not self._feeds.enter():
             return await self.refuse(scope, receive, send)
         try:
-            await self.until_closed(self._send(send), closed(receive))
+            await self.until_left(scope, receive, self._send(send))
         finally:
             self._feeds.leave()
         return None

@@ -157,6 +157,13 @@ def test_logout_ends_the_session(browser: Browser) -> None:
     assert browser.ask("GET", "/tidegate/page/jobs")[0] == 401
 
 
+def test_logout_ends_the_events_of_open_pages(browser: Browser) -> None:
+    events = browser.events("/events")
+    assert next(events)[0] == "jobs"
+    browser.ask("POST", "/tidegate/logout")
+    assert [event for event, _ in events if event != "jobs"] == []
+
+
 @pytest.mark.parametrize(
     ("content", "mode", "found"),
     [("", 0o600, "an empty file"), ("short", 0o600, "5 characters"), (PASSWORD, 0o644, "other users can read")],

@@ -1,7 +1,7 @@
 // The page: the bar on top, and what the route asks for.
 import { render } from "./vendor/preact.js";
 import { effect, signal } from "./vendor/signals.js";
-import { ask, gone, heard, jobPath, jobs, listen, locked, me, now, page, route, share, shareList, silent, takePage } from "./api.js";
+import { ask, change, gone, heard, jobPath, jobs, listen, locked, me, now, page, route, share, shareList, silent, takePage } from "./api.js";
 import { html } from "./parts/ui.js";
 import { Lazy } from "./parts/lazy.js";
 import { clock, span } from "./parts/format.js";
@@ -27,7 +27,7 @@ function Live() {
 
 function Silence() {
   if (locked.value)
-    return html`<p class="silence" role="alert">The login has expired. Open the address again that <code>tidegate web</code> prints.</p>`;
+    return html`<p class="silence" role="alert">You are not logged in any more. Open a new address that <code>tidegate web</code> prints.</p>`;
   if (silent.value === null) return null;
   const shown = heard.value ? `Shown is what it said at ${clock(heard.value)}, ${span(now.value - heard.value)} ago.` : "It has not answered yet.";
   return html`<p class="silence" role="status">The server does not answer. ${shown} The page connects again by itself.</p>`;
@@ -43,6 +43,7 @@ function App() {
       <span class="push"></span>
       <${Live} />
       ${me.value.can_submit && html`<a href="#/programs">Submit</a>`}
+      ${me.value.csrf && html`<button type="button" class="small" onClick=${() => change("/../logout")}>Log out</button>`}
       <button type="button" class="small" onClick=${turnTheme} title="Colours: as the system, light, dark"><span class="roomy">Theme: </span>${theme.value}</button>
     </header>
     <${Silence} />
