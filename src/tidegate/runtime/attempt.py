@@ -58,7 +58,7 @@ from tidegate.runtime.planner import MergePolicy, Merging
 from tidegate.runtime.progress import rounds_behind, written_paths
 from tidegate.runtime.savepoints import CLOSED
 from tidegate.runtime.statistics import Listener, RoundStatistics, busy_seconds, statistics_of, tell
-from tidegate.runtime.steps import Discarded, Published, Reached, SavepointCopied
+from tidegate.runtime.steps import Done, Reached, SavepointCopied
 from tidegate.runtime.stored_view import ViewKeeper
 from tidegate.runtime.view import JobRecorder
 
@@ -167,9 +167,9 @@ class Attempt:
                 match result:
                     case Reached():
                         self._reached(result, event.seconds)
-                    case Discarded():
+                    case Done.DISCARDED:
                         self._rest(self._poll_ms)
-                    case Published():
+                    case Done.PUBLISHED:
                         self._spent["commit"] += event.seconds
                     case Broke():
                         raise result.error
@@ -484,8 +484,8 @@ class Attempt:
         except Exception as failed:
             note("failed", str(failed))
             self._stray, self.failed_round = _prepared_by(acks), (running.plan, acks)
-            if carried is not None and carried.kind == CHECKPOINT:
-                self.checkpoints.round_failed(carried, failed)
+            if (checkpoint := _checkpoint(carried)) is not None:
+                self.checkpoints.round_failed(checkpoint, failed)
             self._give_up_carried(carried, str(failed))
             self._stop.check()
             raise
@@ -514,7 +514,7 @@ class Attempt:
         log.warning("round %d declined: %s", self.round, reason)
         self._planner.discard()
         self._steps.discard(_prepared_by(acks), self.progress.committables, self.progress.writer_states())
-        self.checkpoints.round_declined(carried, reason, written_paths(acks))
+        self.checkpoints.round_declined(_checkpoint(carried), reason, written_paths(acks))
 
     def _accept(self, result: RoundResult, running: Round) -> None:
         before, acks = self.progress, result.acks

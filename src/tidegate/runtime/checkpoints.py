@@ -331,15 +331,14 @@ class Checkpoints(Savepoints):
 
     def round_failed(self, checkpoint: Checkpoint, error: Exception) -> None:
         self.abort(checkpoint, Reason.ROUND_FAILED, str(error))
-        checkpoint.message = str(error)
+        checkpoint.message = str(error)  # also of a checkpoint that has expired with its round
         self._recorder.checkpoint(checkpoint)
 
     def round_declined(self, checkpoint: Checkpoint | None, reason: str, written: set[str]) -> None:
         """Count a declined round. ``written``: files that the round has left. A round without a barrier that could not be stored
         counts too: otherwise the job would retry it for ever."""
         self._released |= written
-        is_checkpoint = checkpoint is not None and checkpoint.kind == CHECKPOINT
-        self._count_failure(checkpoint if is_checkpoint else None, Reason.DECLINED, reason)
+        self._count_failure(checkpoint, Reason.DECLINED, reason)
 
     def round_accepted(self, context: RoundContext, before: Progress, after: Progress) -> None:
         self._unsaved = True

@@ -26,9 +26,10 @@ from tidegate.base.user_code import CHAIN_FILE, UserValue, is_the_users, user_li
 from tidegate.checkpoint.assign import refusal
 from tidegate.checkpoint.locate import locate
 from tidegate.checkpoint.owner import is_alive
+from tidegate.common import options
 from tidegate.graph.plan import JobGraph
 from tidegate.graph.transformation import Program
-from tidegate.operators.contracts.operator import Settings, StreamOperator
+from tidegate.operators.contracts.operator import StreamOperator
 from tidegate.operators.contracts.specs import sources_of
 from tidegate.operators.flow.level import Job, JobSpec, job_spec
 from tidegate.operators.flow.rows import Ack, RoundContext, Row, TaskPlan
@@ -254,7 +255,10 @@ def replay_behind(program: Program, path: str, directory: str, stopped: Stopped,
     if misfits:
         raise refusal(located.address, misfits, [o.uid_hash for o in graph.operators])
     _refuse_once_only(graph)
-    rounds = LocalRounds(job_spec(graph, "replay", _settings(job)), directory, stopped)
+    own = settings.of_tasks(job.run_id, job.files.root, job.local_root)
+    # State files fit every store, and this one needs no package of its own.
+    own = replace(own, state_backend=options.STATE_BACKEND.default)
+    rounds = LocalRounds(job_spec(graph, "replay", own), directory, stopped)
     planner = SourcePlanner(
         sources_of(graph), settings.round_target_ms, positions, settings.round_max_records, whole=settings.batch_mode
     )
@@ -292,21 +296,3 @@ def _refuse_once_only(graph: JobGraph) -> None:
                 where=f"source '{operator.name}'",
                 found="the source does not give its records a second time",
             )
-
-
-def _settings(job: Submission) -> Settings:
-    own = job.settings
-    return Settings(
-        job_id=job.run_id,
-        root=job.files.root,
-        local_root=job.local_root,
-        chunk_records=own.chunk_records,
-        stores=own.stores,
-        cache_bytes=own.cache_bytes,
-        compressed=own.compressed,
-        allow_pickle=own.allow_pickle,
-        parameters=dict(own.parameters),
-        object_reuse=own.object_reuse,
-        batch_mode=own.batch_mode,
-        watermark_interval_ms=own.watermark_interval_ms,
-    )
