@@ -49,9 +49,17 @@ def main() -> None:
     for module, path in modules.items():
         lines = len(path.read_text().splitlines())
         plain = path.name not in {"__init__.py", "__main__.py"}
-        if plain and lines < ENOUGH_LINES and len(importers[module]) < 2 and module not in of_pyflink and module not in settings:  # noqa: PLR2004
+        if (
+            plain
+            and lines < ENOUGH_LINES
+            and len(importers[module]) < 2
+            and module not in of_pyflink
+            and module not in settings
+        ):
             below += 1
-            print(f"{lines:4}  {module.removeprefix('tidegate.'):45} {', '.join(importers[module]) or '(nobody in src)'}")
+            print(
+                f"{lines:4}  {module.removeprefix('tidegate.'):45} {', '.join(importers[module]) or '(nobody in src)'}"
+            )
     lines = sum(len(path.read_text().splitlines()) for path in modules.values())
     print(f"{below} of {len(modules)} modules are below the rule; {lines} lines")
 
