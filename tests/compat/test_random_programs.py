@@ -141,7 +141,7 @@ def test_rescales_do_not_show(seed: int, make_env: MakeEnv, tmp_path: Path) -> N
     assert not wrong, wrong
 
 
-def test_a_difference_is_told_with_its_program_and_how_to_see_it_again() -> None:
+def test_a_difference_is_reported_with_its_program_and_how_to_see_it_again() -> None:
     program = generate(3)
     expected = program.expected()
     text = differences(program, ["3.7: 1 2 at 3", *expected[1:]])

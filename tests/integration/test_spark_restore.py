@@ -71,7 +71,7 @@ def stopped(make_env: Any, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("what", ["chk", "_metadata", "same job"])
-def test_a_job_goes_on_from(make_env: Any, tmp_path: Path, stopped: Path, what: str) -> None:
+def test_a_job_continues_from(make_env: Any, tmp_path: Path, stopped: Path, what: str) -> None:
     (number,) = checkpoints(stopped)
     paths = {"chk": f"chk-{number}", "_metadata": f"chk-{number}/_metadata"}
     keys: dict[str, Any] = dict(RETAIN)

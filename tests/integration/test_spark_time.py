@@ -106,7 +106,7 @@ def alarm_clock(env: StreamExecutionEnvironment, *records: Any) -> Any:
     return stream.key_by(lambda v: v[0]).process(AlarmClock())
 
 
-def test_event_time_timers_ring_in_order_once_and_only_behind_the_watermark(make_env: Any) -> None:
+def test_event_time_timers_ring_in_order_once_and_only_after_the_watermark(make_env: Any) -> None:
     stream = alarm_clock(
         make_env(),
         At(10, ("a", "set", 40)),

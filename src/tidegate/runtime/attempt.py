@@ -140,10 +140,10 @@ class Attempt:
     def run(self) -> None:
         """Handle events until all sources have ended, or reading has stopped, and everything is committed."""
         try:
-            self._go_on()
+            self._proceed()
             while not isinstance(self.phase, Over):
                 self._handle(self._inbox.take(self._lanes))
-                self._go_on()
+                self._proceed()
                 if VALIDATE:
                     self.validate()
         except (Exception, SystemExit) as error:  # the second: of a user's enumerator or committer
@@ -224,7 +224,7 @@ class Attempt:
 
     # -- when ------------------------------------------------------------------------------------------------------------
 
-    def _go_on(self) -> None:
+    def _proceed(self) -> None:
         """Start what can start now: the next round or the end. Else set the timer for the next look."""
         if not isinstance(self.phase, Over):
             self.checkpoints.record()
@@ -305,7 +305,7 @@ class Attempt:
         elif not checkpoints.enabled and (carried := checkpoints.begin_savepoint(target)) is None:
             self.phase = Running()
             self._planner.discard()  # a drained plan would end the job, though its stop was refused
-            self._planner.go_on()
+            self._planner.resume()
             self._sources = None
         return carried
 
@@ -316,7 +316,7 @@ class Attempt:
             return None
         if isinstance(at_heart(self.phase), Telling | Over):  # too late for one more round
             return self.checkpoints.give_up_target(target, "the attempt has ended")
-        if self._sources is not None:  # planned, and not begun: as good as not planned
+        if self._sources is not None:  # planned, and not begun: it is planned again
             self._planner.discard()
             self._sources = None
         self._planner.stop(drain=target.ending.drained)
@@ -335,7 +335,7 @@ class Attempt:
                 found=f"the job's last savepoint could not be stored: {error}",
                 cure="make the directory of the savepoint writable, and stop the job again",
             ) from error
-        self._planner.go_on()
+        self._planner.resume()
 
     def _give_up_carried(self, carried: Checkpoint | None, why: str) -> None:
         """Abort a savepoint that could not be taken, before anything was decided, and answer its command. Skip a checkpoint."""
@@ -510,7 +510,7 @@ class Attempt:
         """Discard a declined round, and plan it again. The checkpoint that it carried has failed."""
         self._give_up_carried(carried, reason)
         if not isinstance(self.phase, Stopping):
-            self._planner.go_on()
+            self._planner.resume()
         log.warning("round %d declined: %s", self.round, reason)
         self._planner.discard()
         self._steps.discard(_prepared_by(acks), self.progress.committables, self.progress.writer_states())

@@ -60,7 +60,7 @@ class SinkCommitters:
         at_once: bool = False,
         told: Told = _untold,
     ) -> None:
-        """``at_once``: at-least-once mode, no sink waits for a checkpoint. ``told``: is told of retries."""
+        """``at_once``: at-least-once mode, no sink waits for a checkpoint. ``told``: gets the retries."""
         self._told = told
         self._names = {operator.id: operator.name for operator in sinks}
         self._labels = {operator.id: operator.label for operator in sinks}

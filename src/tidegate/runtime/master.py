@@ -341,7 +341,7 @@ class JobMaster:
                         "job '%s' (%s) finished in an earlier run: there is nothing to do. %s",
                         self.graph.name,
                         self.job_id,
-                        _how_to_go_on(current.savepoint),
+                        _how_to_continue(current.savepoint),
                     )
                     self._savepoint = current.savepoint or None
                     return None
@@ -603,7 +603,7 @@ def _refuse_held_back(operator: SinkNode) -> None:
         )
 
 
-def _how_to_go_on(savepoint: str) -> str:
+def _how_to_continue(savepoint: str) -> str:
     if savepoint:
         key = "execution.state-recovery.path"
         return f"It was stopped with a savepoint: to continue, start it with {key}={savepoint} (tidegate run -s)"

@@ -225,7 +225,7 @@ def test_a_union_of_keyed_streams_keeps_the_records_of_a_key_together(env: Strea
     assert set().union(*places.values()) == {0, 1}
 
 
-def test_behind_a_union_of_keyed_streams_there_is_no_current_key(env: StreamExecutionEnvironment) -> None:
+def test_after_a_union_of_keyed_streams_there_is_no_current_key(env: StreamExecutionEnvironment) -> None:
     class Asks(MapFunction):
         def open(self, runtime_context: Any) -> None:
             runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))

@@ -195,7 +195,9 @@ class Executor:
 
 
 @pytest.mark.parametrize("job_id", ["interrupted", None])
-def test_a_whole_program_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_id: str | None) -> None:
+def test_a_whole_program_says_how_to_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_id: str | None
+) -> None:
     executor.register_executor("interrupting", Executor)
     monkeypatch.setattr(Interrupting, "armed", True)
     keys: dict[str, Any] = {

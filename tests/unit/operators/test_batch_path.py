@@ -303,7 +303,7 @@ class Adds:
         return x
 
 
-def test_what_a_function_behind_changes_is_seen_at_the_next_record() -> None:
+def test_what_a_function_downstream_changes_is_seen_at_the_next_record() -> None:
     """A global, or an attribute of an object that two functions share."""
 
     def run(inline: bool) -> Any:

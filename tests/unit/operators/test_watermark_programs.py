@@ -95,7 +95,7 @@ def expected_lateness() -> list[Any]:
 @pytest.mark.parametrize("where", ["source", "assigner"])
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_a_watermark_stands_exactly_behind_the_record_that_emitted_it(
+def test_a_watermark_stands_exactly_after_the_record_that_emitted_it(
     tmp_path: Path, where: str, limit: int, parallelism: int
 ) -> None:
     """However the input is cut into rounds, and in other subtasks too."""
@@ -437,7 +437,7 @@ def test_a_generator_that_goes_wrong_is_named(tmp_path: Path, generator: Any, me
         assert message in str(failed.value.__cause__)
 
 
-def test_a_restart_goes_on_with_the_generator_of_the_checkpoint(tmp_path: Path) -> None:
+def test_a_restart_continues_with_the_generator_of_the_checkpoint(tmp_path: Path) -> None:
     """Lateness after a restore is that of a run without the failure."""
     values = marked(120)[:60]
     steps: list[Any] = [At(value[1], value) for value in values]

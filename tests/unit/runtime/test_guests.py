@@ -130,7 +130,7 @@ def test_the_last_checkpoint_is_told_too(tmp_path: Path) -> None:
     assert Told.told == [1]
 
 
-def test_what_fails_behind_the_last_checkpoint_does_not_fail_a_job_whose_output_is_committed(
+def test_what_fails_after_the_last_checkpoint_does_not_fail_a_job_whose_output_is_committed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Told.told.clear()

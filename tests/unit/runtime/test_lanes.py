@@ -145,7 +145,7 @@ def test_a_checkpoint_that_could_not_be_stored_goes_into_the_next(tmp_path: Path
     assert set(reasons[1:]) == {""}
 
 
-def test_storage_that_does_not_answer_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_storage_that_does_not_answer_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Rounds go on, so somebody has to say why nothing is committed any more."""
     site = Site(tmp_path)
     site.at["C4.before-publish"] = lambda: site.clock.advance(5_000)

@@ -66,7 +66,7 @@ def test_stopped_with_a_savepoint_and_resumed_elsewhere(tmp_path: Path) -> None:
     assert job.committed() == list(range(10))
 
 
-def test_the_same_job_goes_on_from_its_own_savepoint(tmp_path: Path) -> None:
+def test_the_same_job_continues_from_its_own_savepoint(tmp_path: Path) -> None:
     job = SmallJob(tmp_path, *range(40))
     handle = started(job, **RARELY)
     path = handle.submit(StopWithSavepoint(f"{tmp_path}/sp")).answer.result(PATIENCE_S)
@@ -350,7 +350,7 @@ def test_while_the_job_restarts(tmp_path: Path) -> None:
 # -- ids -------------------------------------------------------------------------------------------------------------------
 
 
-def test_operators_without_a_uid_are_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_operators_without_a_uid_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     handle = started(endless(tmp_path), **RARELY, **{"tidegate.job-id": None})
     assert "operators have no uid:" not in caplog.text  # its checkpoints are for nobody else
     for _ in range(2):

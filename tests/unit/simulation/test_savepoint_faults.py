@@ -77,5 +77,5 @@ EVERY = [
     ("scenario", "command", "kind"),
     [pytest.param(*each, marks=[] if each in QUICK else [pytest.mark.slow]) for each in EVERY],
 )
-def test_fault_behind_the_command(scenario: str, command: str, kind: Kind) -> None:
+def test_fault_after_the_command(scenario: str, command: str, kind: Kind) -> None:
     run_all(cases(scenario, command, kind, same_job=command == "cancel"), fails)
