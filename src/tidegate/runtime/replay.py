@@ -230,13 +230,13 @@ class End(Enum):
 
 
 @dataclass(frozen=True)
-class Behind:
+class Replayed:
     rounds: int
     records: int
     end: End
 
 
-def replay_behind(program: Program, path: str, directory: str, stopped: Stopped, most: int) -> Behind:
+def replay_after(program: Program, path: str, directory: str, stopped: Stopped, most: int) -> Replayed:
     """Run at most ``most`` rounds after the checkpoint ``path``. These rounds differ from the job's rounds, because a round reads
     the records that are available when it is planned."""
     settings, clock = JobSettings.of(program.configuration), SystemClock()
@@ -269,20 +269,20 @@ def replay_behind(program: Program, path: str, directory: str, stopped: Stopped,
             sources = planner.plan(now, progress.snapshots)
             news = any(plan.intervals or plan.finished for plan in sources.values())
             if not news and not progress.in_flight_records:
-                return Behind(done, records, End.IDLE)
+                return Replayed(done, records, End.IDLE)
             context = RoundContext(number, f"replay-{number}", None, now, statuses=progress.statuses())
             acks: list[Ack] = [pickle.loads(ack) for ack in rounds.run(progress.plan(context, sources))]
             if rounds.failed:
-                return Behind(done, records, End.FAILED)
+                return Replayed(done, records, End.FAILED)
             progress.check(acks)
             if any(ack.declined is not None for ack in acks):
-                return Behind(done, records, End.DECLINED)
+                return Replayed(done, records, End.DECLINED)
             progress = progress.accept(acks).progress
             planner.accept(busy_seconds(acks, graph))
             records += sum(ack.records_in for ack in acks)
             if planner.finished:
-                return Behind(done + 1, records, End.FINISHED)
-        return Behind(most, records, End.ENOUGH)
+                return Replayed(done + 1, records, End.FINISHED)
+        return Replayed(most, records, End.ENOUGH)
     finally:
         planner.close()
         rounds.close()
