@@ -1,4 +1,4 @@
-"""The driver is killed around a savepoint: behind a stop that was decided (C10), and beside a job that goes on (C11)."""
+"""The driver is killed around a savepoint: behind a stop that was decided (C10), and beside a job that continues (C11)."""
 
 from __future__ import annotations
 

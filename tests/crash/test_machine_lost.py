@@ -1,4 +1,4 @@
-"""The machine dies with the driver, Spark and all local state on it: the job goes on elsewhere from its retained checkpoint."""
+"""The machine dies with the driver, Spark and all local state on it: the job continues elsewhere from its retained checkpoint."""
 
 from __future__ import annotations
 

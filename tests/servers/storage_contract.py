@@ -1,4 +1,4 @@
-"""What checkpoint storage must keep, on any server: exclusive names, whole files, a job that crashes and goes on, savepoints."""
+"""What checkpoint storage must keep, on any server: exclusive names, whole files, a job that crashes and continues, savepoints."""
 
 from __future__ import annotations
 

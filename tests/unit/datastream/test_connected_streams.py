@@ -147,7 +147,7 @@ def test_side_outputs_and_timestamps_of_a_co_process_function(env: StreamExecuti
 
 
 def test_time_is_that_of_the_input_that_is_behind(env: StreamExecutionEnvironment) -> None:
-    """The second input never gets past 10, so no timer behind it fires before the end."""
+    """The second input never gets past 10, so no timer after it fires before the end."""
 
     class Watch(KeyedCoProcessFunction):
         def process_element1(self, value: Any, ctx: Any) -> Iterator[Any]:

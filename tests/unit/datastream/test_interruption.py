@@ -178,7 +178,7 @@ def test_in_another_thread_no_handler_is_set() -> None:
 
 
 class Interrupting(SimulatedEngine):
-    """The signal comes while a round runs, in a thread of the job's, behind a checkpoint."""
+    """The signal comes while a round runs, in a thread of the job's, after a checkpoint."""
 
     armed = True
 

@@ -1,4 +1,4 @@
-"""Stopped with drain: event time comes to its end before the savepoint, and who resumes from it has an event time of its own."""
+"""Stopped with drain: event time finishes before the savepoint, and who resumes from it has an event time of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources that end: checkpoints go on beside them, a last one commits the rest; and what a job does without."""
+"""Sources that end: checkpoints continue beside them, a last one commits the rest; and what a job does without."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_checkpoints_continue_beside_a_source_that_has_ended(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_restored_from_a_checkpoint_with_a_finished_source(tmp_path: Path, parallelism: int) -> None:
-    """Killed long behind the end of the short one, and started again, maybe wider: its numbers are not read again."""
+    """Killed long after the end of the short one, and started again, maybe wider: its numbers are not read again."""
     master = master_of(program(tmp_path), tmp_path)
 
     def die(name: str, where: dict[str, Any]) -> None:
@@ -130,7 +130,7 @@ def test_restarted_after_the_end_of_a_source(tmp_path: Path, parallelism: int) -
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_bounded_source_beside_one_without_end(tmp_path: Path, parallelism: int) -> None:
-    """Stopped with a savepoint long behind the end of the short one, and resumed, maybe wider."""
+    """Stopped with a savepoint long after the end of the short one, and resumed, maybe wider."""
     stop = StopWithSavepoint(f"{tmp_path}/savepoint")
     master_of(program(tmp_path, ends=False), tmp_path, {4: stop}).run()
     assert set(SHORT) <= set(committed(tmp_path)) < {*SHORT, *LONG}
@@ -156,7 +156,7 @@ def test_without_it_none_is_taken_after_the_end_of_a_source(tmp_path: Path, capl
 
 
 def test_without_it_what_was_committed_before_stays(tmp_path: Path) -> None:
-    """Checkpoints until the first source ends, whole ones, and nothing of what comes behind."""
+    """Checkpoints until the first source ends, whole ones, and nothing of what comes after."""
     master_of(program(tmp_path, short=range(12), **OFF), tmp_path).run()
     assert completed_ids(tmp_path) == [1]
     there = committed(tmp_path)

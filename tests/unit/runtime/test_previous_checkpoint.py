@@ -254,7 +254,7 @@ def test_one_with_which_the_job_was_told_to_end_is_never_passed_over(tmp_path: P
 
 
 def test_metadata_that_was_published_and_not_written_down(tmp_path: Path) -> None:
-    """The driver died behind the publish, and what it left is torn: it may have been committed, nobody knows."""
+    """The driver died after the publish, and what it left is torn: it may have been committed, nobody knows."""
     job = Damaged(tmp_path, quiet=True)
 
     def die(name: str, where: dict[str, Any]) -> None:

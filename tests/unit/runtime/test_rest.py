@@ -51,7 +51,7 @@ def test_every_round_is_that_of_a_checkpoint(tmp_path: Path) -> None:
     view = ended(tmp_path)
     assert sum(r.records_in for r in view.rounds) == 400
     between = [r for r in view.rounds if r.checkpoint_id is None]
-    assert len(between) <= 1  # behind the first, which had no round before it to be measured by
+    assert len(between) <= 1  # after the first, which had no round before it to be measured by
     assert 4 <= len(view.checkpoints) <= 7
 
 

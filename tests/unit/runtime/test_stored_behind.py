@@ -1,4 +1,4 @@
-"""State files stored behind the rounds: rounds go on meanwhile, and whatever can be restored is on storage."""
+"""State files stored behind the rounds: rounds continue meanwhile, and whatever can be restored is on storage."""
 
 from __future__ import annotations
 

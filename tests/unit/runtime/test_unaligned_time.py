@@ -79,7 +79,7 @@ def timed_behind_a_shuffle(env: StreamExecutionEnvironment) -> Any:
 def test_what_several_subtasks_had_in_flight_is_not_late_in_one(
     parallelism: int, checkpoint: int, tmp_path: Path
 ) -> None:
-    """One subtask's records come behind another's, over several rounds: time stands still until all are through."""
+    """One subtask's records come after another's, over several rounds: time stands still until all are through."""
     job = SlowJob(tmp_path, timed_behind_a_shuffle)
     crash_behind(job, checkpoint, **{"parallelism.default": 3})
     job.run(parallelism, **UNALIGNED)

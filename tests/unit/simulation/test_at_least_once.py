@@ -1,4 +1,4 @@
-"""At-least-once: output is committed with its round, so it may repeat behind a failure, and none of it is ever lost."""
+"""At-least-once: output is committed with its round, so it may repeat after a failure, and none of it is ever lost."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def counted(stream: DataStream) -> Counter[str]:
 
 
 def where(stream: Callable[[WatermarkStrategy], DataStream], place: str) -> DataStream:
-    """The strategy of a source at the source, or behind it."""
+    """The strategy of a source at the source, or after it."""
     strategy = MONOTONOUS.with_timestamp_assigner(time_of)
     if place == "source":
         return stream(strategy)

@@ -1,4 +1,4 @@
-"""Savepoints made of rows, and existing ones with something changed: jobs go on from them."""
+"""Savepoints made of rows, and existing ones with something changed: jobs continue from them."""
 
 from __future__ import annotations
 
