@@ -43,12 +43,12 @@ from tidegate.runtime.inbox import (
 from tidegate.runtime.life_cycle import Restored
 from tidegate.runtime.phase import (
     LastCut,
+    Notifying,
     Over,
     Phase,
     Resting,
     Running,
     Stopping,
-    Telling,
     WindingUp,
     at_heart,
     last_of,
@@ -314,7 +314,7 @@ class Attempt:
         target = self.checkpoints.ask_for_savepoint(command, last.target if isinstance(last, Checkpoint) else last)
         if target is None or target.ending is None:
             return None
-        if isinstance(at_heart(self.phase), Telling | Over):  # too late for one more round
+        if isinstance(at_heart(self.phase), Notifying | Over):  # too late for one more round
             return self.checkpoints.give_up_target(target, "the attempt has ended")
         if self._sources is not None:  # planned, and not begun: it is planned again
             self._planner.discard()
@@ -398,7 +398,7 @@ class Attempt:
         if self.checkpoints.completed and any(notified):
             # The next round carries notifications, and there is no round after the last checkpoint: functions that ask for
             # notifications get a round of their own.
-            self.phase = Telling(last)
+            self.phase = Notifying(last)
             now = self._clock.now_ms()
             return self._start_round(self._planner.plan(now, self.progress.snapshots), None, now)
         self.phase = Over(last)
@@ -468,9 +468,9 @@ class Attempt:
         acks: list[Ack] = event.result if isinstance(event.result, list) else []
         result, error = RoundResult(running.number, event.seconds, acks), _error_of(event.result)
         note = functools.partial(self._recorder.note, "round", running.number)
-        if isinstance(at_heart(self.phase), Telling):
-            note("told")
-            return self._told(error, acks)
+        if isinstance(at_heart(self.phase), Notifying):
+            note("notified")
+            return self._notified(error, acks)
         if isinstance(self.phase, WindingUp):
             note("dropped")
             self._stray = _prepared_by(acks)
@@ -551,9 +551,9 @@ class Attempt:
         if carried.ending is not None and not stored:
             self._last_failed(carried, RoundError("the round of the last checkpoint took longer than its timeout"))
 
-    def _told(self, error: Exception | SystemExit | None, acks: list[Ack]) -> None:
+    def _notified(self, error: Exception | SystemExit | None, acks: list[Ack]) -> None:
         """Finish the round of notifications. All output is committed, so a failure of this round is only logged."""
-        if isinstance(self.phase, Telling):
+        if isinstance(self.phase, Notifying):
             self.phase = Over(self.phase.last)
         try:
             if error is not None:
@@ -607,8 +607,8 @@ class Attempt:
             assert (running is None) == self._rounds.at_rest, "a round runs if and only if the lane has work"
             self.checkpoints.validate(carried)
             match self.phase:
-                case Telling():
-                    assert running is not None and carried is None, "a round that only tells carries nothing"
+                case Notifying():
+                    assert running is not None and carried is None, "a round that only notifies carries nothing"
                 case Over():
                     assert running is None and self._steps.at_rest and self._steps.savepoints.at_rest, "lanes at rest"
                 case LastCut(checkpoint=last):
