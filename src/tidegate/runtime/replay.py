@@ -16,13 +16,12 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from types import TracebackType
 from typing import Any
 
 from tidegate.base.clock import SystemClock
 from tidegate.base.errors import SnapshotError, UserCodeError
 from tidegate.base.files import Files
-from tidegate.base.user_code import CHAIN_FILE, UserValue, is_the_users, user_line
+from tidegate.base.user_code import CHAIN_FILE, UserValue, user_line
 from tidegate.checkpoint.assign import refusal
 from tidegate.checkpoint.locate import locate
 from tidegate.checkpoint.owner import is_alive
@@ -207,16 +206,6 @@ def _read(state: UserValue) -> UserValue:
             except Exception as error:
                 return f"<cannot be read: {type(error).__name__}: {error}>"
     return "<not keyed>"
-
-
-def user_frame(tb: TracebackType | None) -> TracebackType | None:
-    """Return the innermost frame of the user's own code in a traceback."""
-    found = None
-    while tb is not None:
-        if is_the_users(tb.tb_frame.f_code.co_filename):
-            found = tb
-        tb = tb.tb_next
-    return found
 
 
 class End(Enum):
