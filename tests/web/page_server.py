@@ -43,6 +43,8 @@ class PageServer:
         self.pages = shown_data.pages(_now())
         self.posted: list[tuple[str, Any]] = []
         self.refuse: Problem | None = None
+        self.fail: Problem | None = None
+        """How commands are refused, and how operations end: None: well."""
         self.odd = shown_data.HOSTILE
         """A name of a metric, a key, a line of the log ..."""
         self._operations: dict[str, Operation] = {}
@@ -167,15 +169,21 @@ class PageServer:
         self.posted.append((command, body))
         if self.refuse is not None:
             return _json(self.refuse, 409)
-        begun = Operation(id=f"op{len(self.posted)}", kind=command, status=OperationStatus.RUNNING, started_ms=_now())
+        return self._begun(command)
+
+    def _begun(self, kind: str) -> Response:
+        begun = Operation(id=f"op{len(self.posted)}", kind=kind, status=OperationStatus.RUNNING, started_ms=_now())
         self._operations[begun.id] = begun
         return _json(begun, 202)
 
     async def _operation(self, request: Request) -> Response:
         known = self._operations[request.path_params["id"]]
         await asyncio.sleep(0.05)
-        result = "s3://savepoints/savepoint-5f21-77aa" if known.kind != "checkpoints" else "1200"
-        ended = msgspec.structs.replace(known, status=OperationStatus.SUCCEEDED, ended_ms=_now(), result=result)
+        if self.fail is not None:
+            ended = msgspec.structs.replace(known, status=OperationStatus.FAILED, ended_ms=_now(), problem=self.fail)
+        else:
+            result = {"checkpoints": "1200", "run": "payments"}.get(known.kind, "s3://savepoints/savepoint-5f21-77aa")
+            ended = msgspec.structs.replace(known, status=OperationStatus.SUCCEEDED, ended_ms=_now(), result=result)
         self._operations[known.id] = ended
         return _json(ended)
 
@@ -187,7 +195,7 @@ class PageServer:
             return _json(Problem(Code.UNAUTHORIZED, "The CSRF token is missing."), 403)
         raw = await request.body()
         self.posted.append((request.path_params["rest"], raw.decode()))
-        return _json({"job_id": "submitted"}, 202)
+        return self._begun("run") if request.url.path.endswith("/run") else _json({})
 
     # -- state, logs, metrics ------------------------------------------------------------------------------------------
 

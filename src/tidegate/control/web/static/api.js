@@ -74,6 +74,22 @@ export const change = (path, body = {}, method = "POST", query = {}) => {
   return ask(path, { method, headers, query, body: raw ? body : JSON.stringify(body) });
 };
 
+/** Follow an operation to its end, which may come after that of the job. Throws what a person can read if it failed. */
+export async function followed(job, operation, show) {
+  for (let failures = 0; operation.status === "running"; ) {
+    show(operation);
+    try {
+      operation = await ask(jobPath(job, `/operations/${encodeURIComponent(operation.id)}`), { query: { wait: 10 } });
+      failures = 0;
+    } catch (problem) {
+      if (++failures === 5) throw problem;
+      await new Promise((done) => setTimeout(done, 1000));
+    }
+  }
+  if (operation.status !== "succeeded") throw operation.problem ?? { message: "It failed." };
+  return operation;
+}
+
 /** Listen to events until the returned function is called. Connects again as often as needed. */
 export function listen(path, handlers) {
   let source, retry, closed;
