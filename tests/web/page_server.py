@@ -283,12 +283,18 @@ class PageServer:
 
     async def _metrics(self, request: Request) -> Response:
         wave = _now() // 100 % 100
+
+        def metric(name: str, operator: str | None, kind: str, value: float, **labels: str) -> dict[str, Any]:
+            return {"name": name, "operator": operator, "kind": kind, "value": value, "labels": labels}
+
         return _json(
             [
-                {"name": "orders.parsed", "operator": 1, "kind": "counter", "value": _now() // 20 % 100_000_000},
-                {"name": "orders.rejected", "operator": 1, "kind": "counter", "value": 312},
-                {"name": "cache.size", "operator": 3, "kind": "gauge", "value": 900 + wave},
-                {"name": self.odd, "operator": 5, "kind": "distribution", "value": 4.5},
+                metric("orders.parsed", "parse", "counter", _now() // 20 % 100_000_000, operator_id="1"),
+                metric("orders.rejected", "parse", "counter", 312, operator_id="1"),
+                metric("cache.size", "totals", "gauge", 900 + wave, operator_id="3"),
+                metric("tidegate_subtask_busy_ratio", "totals", "gauge", 0.25, operator_id="3", subtask="0"),
+                metric("tidegate_subtask_busy_ratio", "totals", "gauge", 0.75, operator_id="3", subtask="1"),
+                metric(self.odd, "hostile", "distribution", 4.5, operator_id="5"),
             ]
         )
 

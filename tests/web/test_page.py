@@ -294,6 +294,18 @@ def test_program_that_does_not_start_shows_why(server: PageServer, visitor: Visi
     expect(visitor.page.locator("main [role=status]")).to_have_count(0)
 
 
+def test_metrics_of_two_subtasks_are_plotted_apart(server: PageServer, visitor: Visitor) -> None:
+    visitor.open(server.address, f"#/jobs/{JOB}/metrics")
+    for subtask, value in (("subtask=0", "0.25"), ("subtask=1", "0.75")):
+        row = visitor.page.locator("main tbody tr", has_text=subtask)
+        expect(row).to_contain_text(value)
+        row.get_by_role("link").click()
+        expect(visitor.page.locator(".plot figcaption", has_text=subtask)).to_contain_text(value)
+    expect(visitor.page.locator(".plot")).to_have_count(2)
+    visitor.page.locator("main tbody tr", has_text="subtask=0").get_by_role("link").click()
+    expect(visitor.page.locator(".plot figcaption")).to_contain_text("subtask=1")
+
+
 # -- state -----------------------------------------------------------------------------------------------------------------
 
 
