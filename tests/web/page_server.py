@@ -45,6 +45,8 @@ class PageServer:
         self.refuse: Problem | None = None
         self.fail: Problem | None = None
         """How commands are refused, and how operations end: None: well."""
+        self.cuts_log = False
+        """Whether each connection for the log ends after one part, as a proxy may do."""
         self.odd = shown_data.HOSTILE
         """A name of a metric, a key, a line of the log ..."""
         self._operations: dict[str, Operation] = {}
@@ -277,9 +279,9 @@ class PageServer:
         return _json({"from": 0, "to": len(text), "text": text})
 
     async def _lines(self, request: Request) -> Response:
-        return _events(
-            "lines", lambda: {"from": 0, "to": 1, "text": "2026-11-18 10:02:00 INFO tidegate.runtime round accepted\n"}
-        )
+        begin = int(request.query_params["from"])
+        text = f"2026-11-18 10:02:00 INFO tidegate.runtime read from {begin}\n"
+        return _events("lines", lambda: {"from": begin, "to": begin + len(text), "text": text}, ends=self.cuts_log)
 
     async def _metrics(self, request: Request) -> Response:
         wave = _now() // 100 % 100
@@ -316,10 +318,12 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
-def _events(name: str, look: Any) -> StreamingResponse:
+def _events(name: str, look: Any, *, ends: bool = False) -> StreamingResponse:
     async def stream() -> AsyncIterator[bytes]:
         while True:
             yield b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(look()) + b"\n\n"
+            if ends:
+                return
             await asyncio.sleep(_SECOND_S)
 
     return StreamingResponse(stream(), media_type="text/event-stream")

@@ -306,6 +306,15 @@ def test_metrics_of_two_subtasks_are_plotted_apart(server: PageServer, visitor: 
     expect(visitor.page.locator(".plot figcaption")).to_contain_text("subtask=1")
 
 
+def test_log_continues_where_a_lost_connection_ended(server: PageServer, visitor: Visitor) -> None:
+    server.cuts_log = True
+    visitor.open(server.address, f"#/jobs/{JOB}/logs")
+    read = visitor.page.get_by_role("region", name="Log of the driver").locator("div", has_text="read from")
+    expect(read.nth(2)).to_be_visible()
+    places = [int(text.rpartition(" ")[2]) for text in read.all_inner_texts()]
+    assert places == sorted(set(places)), "each part is shown once"
+
+
 # -- state -----------------------------------------------------------------------------------------------------------------
 
 

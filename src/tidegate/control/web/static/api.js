@@ -90,11 +90,11 @@ export async function followed(job, operation, show) {
   return operation;
 }
 
-/** Listen to events until the returned function is called. Connects again as often as needed. */
+/** Listen to events until the returned function is called. Connects again as often as needed, to the address that `path()` gives then. */
 export function listen(path, handlers) {
   let source, retry, closed;
   const open = () => {
-    source = new EventSource(`/tidegate/page${path}`);
+    source = new EventSource(`/tidegate/page${path()}`);
     source.onopen = () => ((silent.value = null), (locked.value = false));
     for (const [name, take] of Object.entries(handlers))
       source.addEventListener(name, (event) => {
@@ -104,10 +104,10 @@ export function listen(path, handlers) {
       });
     source.onerror = () => {
       silent.value ??= heard.value || Date.now();
-      if (source.readyState === EventSource.CLOSED && !closed) {
-        retry = setTimeout(open, 2000);
-        ask("/me").then((known) => (me.value = known), () => {}); // says whether the login has expired
-      }
+      source.close(); // it would connect to the same address again
+      if (closed) return;
+      retry = setTimeout(open, 2000);
+      ask("/me").then((known) => (me.value = known), () => {}); // says whether the login has expired
     };
   };
   open();
