@@ -100,7 +100,7 @@ wheel: setup
 	rm -rf dist build/lib build/bdist*
 	$(BIN)/python -m build --wheel --installer uv
 
-# The wheel in an empty environment runs the first program of the README.
+# The wheel in an empty environment: the first program of the README, and the commands of docs/install.md, with the time of each.
 wheel-test: setup
 	$(BIN)/python -m pytest -m slow tests/integration/test_wheel.py
 
