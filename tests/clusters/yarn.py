@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 import pyspark
 
-from tests.integration.standalone import SITE, bare_python
+from tests.clusters.standalone import SITE, bare_python
 from tests.waiting import eventually
 
 HERE = Path(__file__).parent

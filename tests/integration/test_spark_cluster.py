@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.standalone import SITE, Cluster, bare_python, cluster
+from tests.clusters.standalone import SITE, Cluster, bare_python, cluster
 
 PROGRAM = """\
 import logging
