@@ -53,8 +53,7 @@ class Cluster:
 
     def decommission_worker(self, number: int) -> None:
         """Tell a worker that its host will go: with ``spark.decommission.enabled`` its executors hand on their blocks."""
-        [java] = [p for p in self._of(self._processes[f"worker-{number}"]) if "java" in p.name()]
-        java.send_signal(signal.SIGPWR)
+        self._processes[f"worker-{number}"].send_signal(signal.SIGPWR)
 
     def start_shuffle_service(self, port: int | None = None, **settings: str) -> int:
         """Start Spark's external shuffle service, one for all hosts here, and return its port. It remembers executors on disk."""
@@ -100,11 +99,6 @@ class Cluster:
             if f"{where}/".startswith(f"{place}/"):
                 found.append(process)
         return found
-
-    @staticmethod
-    def _of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-        started = psutil.Process(process.pid)
-        return [started, *started.children()]
 
     @staticmethod
     def _kill(process: subprocess.Popen[bytes], how: signal.Signals) -> None:

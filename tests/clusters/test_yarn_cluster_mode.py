@@ -10,6 +10,7 @@ import pytest
 
 from tests.clusters.yarn import PROGRAM, Yarn, assert_counted_exactly_once, lines_on_hdfs
 from tests.waiting import eventually
+from tidegate.cli.outcome import ExitCode
 
 pytestmark = pytest.mark.slow
 RECORDS = 150_000
@@ -92,7 +93,7 @@ def test_commands_after_the_end_of_a_job_and_a_log_that_is_followed(yarn: Yarn, 
         assert job in refused, refused
         yarn.tidegate(home, "cancel", job, elsewhere=True)
         assert log.wait(PATIENCE_S) == 0, "a followed log ends with its job"
-    waited = yarn.tidegate(home, "wait", place, elsewhere=True, code=3)
+    waited = yarn.tidegate(home, "wait", place, elsewhere=True, code=ExitCode.CANCELLED)
     assert "is CANCELED" in waited.stdout + waited.stderr
     number = str(completed()[-1])
     assert yarn.client().list_status(f"/jobs/commands/{job}/chk-{number}"), "kept"
