@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.integration.standalone import Cluster, bare_python, cluster
+from tests.clusters.standalone import Cluster, bare_python, cluster
 
 RECORDS, KEYS, KILLS, MOST_LOG_LINES = 40_000, 50, 3, 400
 PROGRAM = f"""\

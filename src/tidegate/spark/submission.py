@@ -250,6 +250,7 @@ def submitted(job: Job, configuration: Mapping[str, Any], name: str) -> Iterator
         **spark,
         "spark.master": "yarn",
         "spark.submit.deployMode": "cluster",
+        "spark.yarn.submit.waitAppCompletion": "true",  # its end is the application's; for -d it is left
         "spark.app.name": spark.get("spark.app.name") or name,
         _ARCHIVES: ",".join(filter(None, [*_archives(job.properties), f"{archive}#{PLACE}"])),
     }
