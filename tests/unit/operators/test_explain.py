@@ -13,13 +13,13 @@ import pytest
 
 from tests.programs import program_of
 from tests.unit.operators.written_functions import written
+from tidegate.cli.explain import decoded_fields
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.datastream import CoMapFunction, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.graph.plan import JobGraph, build
-from tidegate.operators.flow.decoded import decoded_fields
 from tidegate.operators.loop.rewrites.explain import Explained, explain_functions
 from tidegate.operators.loop.rewrites.inline import Inline
 from tidegate.operators.loop.rewrites.rewrite import Refused
