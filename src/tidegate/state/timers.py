@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.base.arguments import wrong
 from tidegate.state.context import slot_of, split
 from tidegate.state.key_groups import group_of
-from tidegate.state.keys import encode_key, form_of
+from tidegate.state.keys import encode_form, form_of
 from tidegate.state.layout import split_local_timer, time_bytes, timer_key, timer_to_local
 from tidegate.state.single import Changes
 
@@ -220,7 +220,7 @@ class TimerQueue:
     def _path(self, moment: bytes, slot: Any) -> tuple[int, bytes]:
         """Group and canonical key of a timer."""
         key, namespace = split(slot)
-        encoded = encode_key(key)
+        encoded = encode_form(key)
         group = group_of(key, self._backend.max_parallelism, encoded)
         return group, timer_key(group, self._domain, moment, namespace, encoded)
 
