@@ -37,6 +37,9 @@ TIMER_SLICE = 10_000
 CATCH_UP = 4
 """A cache catches up with at most this many times its own entries: reading one again from the store costs as much."""
 
+LEARNT_ANEW = 8 << 20
+"""About the most memory for entries that an empty cache takes over from all files, to be whole from then on."""
+
 OFTEN = 4
 """One miss in this many records is often: reading them together costs about half as much."""
 
@@ -69,7 +72,8 @@ class KeyedBackend:
       whether that file was accepted: if the file is not in the list, and no merge replaced it, the caches are emptied
       (``applied_to``).
     - So caches and store are two independent copies of accepted prefixes, and either may lag the list. ``begin`` brings up or
-      empties the caches. The first read brings up the store; many rounds never read it.
+      empties the caches. The first read brings up the store; many rounds never read it: caches that are ``whole`` know what
+      does not exist.
     """
 
     __slots__ = (
@@ -161,6 +165,7 @@ class KeyedBackend:
         if known is None:
             self._refuse_other_than_stored(schema_of(descriptor))
             known = self._states[descriptor.name] = self._make(descriptor)
+            known.whole = known.keeps and self._store is not None and not self._begun  # no file, so no entry
         elif schema_of(known.descriptor) != schema_of(descriptor):
             raise StateAccessError(
                 "Two states with the same name differ in kind, types or time to live.",
@@ -232,20 +237,27 @@ class KeyedBackend:
         entries = sum(file.entries for file in files)
         learning, timerless = [], True
         for state in self._states.values():
-            worth_it = entries <= CATCH_UP * state.cached() and entries * ENTRY_BYTES <= self.cache_bytes
+            worth_it = entries <= CATCH_UP * state.cached() or (state.whole and not anew)
+            worth_it = worth_it and entries * ENTRY_BYTES <= self.cache_bytes
             state.reset(keep=worth_it and not anew)
+            if anew and state.keeps and entries * ENTRY_BYTES <= min(LEARNT_ANEW, self.cache_bytes):
+                state.whole = worth_it = True
             if worth_it:
                 learning.append(state)
         if files and not learning:
             return False
-        for file in files:
-            for block in read(self._files, file, self.groups):
-                if block.table == STATE:
-                    found = Entries(block.flat)
-                    for state in learning:
-                        state.learn(found)
-                else:
-                    timerless = False
+        try:
+            for file in files:
+                for block in read(self._files, file, self.groups):
+                    if block.table == STATE:
+                        found = Entries(block.flat)
+                        for state in learning:
+                            state.learn(found)
+                    else:
+                        timerless = False
+        except BaseException:
+            self._forget()  # a part of the files is not what was accepted
+            raise
         return timerless
 
     def _opened(self) -> Snapshot:
@@ -276,7 +288,7 @@ class KeyedBackend:
         self._chunks += 1
         left_out = 0 if self._chunks % PROBE_EVERY else len(keys) // PROBE_EVERY + 1
         for state in self._states.values():
-            if isinstance(state, SingleState):
+            if isinstance(state, SingleState) and not state.whole:
                 often, state.misses = OFTEN * state.misses > (state.watched or len(keys)), 0
                 state.watched = len(keys)
                 if often:
