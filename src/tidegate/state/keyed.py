@@ -371,28 +371,27 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         return self._size if self.codec.immutable else 0
 
     def learn(self, entries: Entries) -> None:
-        found = list(entries.of_map(self._head))
+        runs, tails, encoded = entries.of_maps(self._head)
         try:
-            values = self.codec.decode_all([data for _, _, _, data in found])
+            values = self.codec.decode_all(encoded)
         except Exception as error:
             raise self._unreadable(error) from error
-        keys = forms_of([path[end:] for path, _, end, _ in found])
-        known: dict[bytes, CachedMap] = {}
-        for (path, begin, end, data), key, value in zip(found, keys, values, strict=True):
-            prefix = path[:end]
-            cached = known.get(prefix)
-            if cached is None:
-                namespace = split_entry(path)[0]
-                slot = slot_of(form_of(path[begin:end]), namespace)
-                self._context.scoped |= bool(namespace)
-                cached = known[prefix] = self._known_map(slot, prefix)
-                cached.stored = True
-            if data is not None:
-                cached[key] = value
-            elif cached.complete:
-                cached.pop(key, None)
-            else:
-                cached[key] = ABSENT
+        keys = forms_of(tails)
+        places = [split_entry(prefix) for prefix, _, _ in runs]
+        for (prefix, first, end), (namespace, _), key in zip(
+            runs, places, forms_of([key for _, key in places]), strict=True
+        ):
+            self._context.scoped |= bool(namespace)
+            cached = self._known_map(slot_of(key, namespace), prefix)
+            cached.stored = True
+            if None not in encoded[first:end]:
+                cached.update(zip(keys[first:end], values[first:end], strict=True))
+                continue
+            for number in range(first, end):
+                if encoded[number] is not None or not cached.complete:
+                    cached[keys[number]] = ABSENT if encoded[number] is None else values[number]
+                else:
+                    cached.pop(keys[number], None)
         self._size += len(keys)
 
     def young_bytes(self) -> int:

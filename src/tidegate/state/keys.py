@@ -162,7 +162,10 @@ def forms_of(many: list[bytes]) -> list[Any]:
         keys = unpack_all(many)
     except msgspec.DecodeError:  # a pickled one among them
         return list(map(form_of, many))
-    return keys if PLAIN_TYPES.issuperset(map(type, keys)) else list(map(form_of, many))
+    kinds = set(map(type, keys))
+    if kinds == {list} and PLAIN_TYPES.issuperset(map(type, chain.from_iterable(keys))):
+        return list(map(tuple, keys))
+    return keys if kinds <= PLAIN_TYPES else list(map(form_of, many))
 
 
 def unpack_all(many: list[bytes]) -> list[Any]:

@@ -16,7 +16,7 @@ other values their bytes stay (``_packed``). Both only while the backend holds t
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import compress, islice, repeat
 from operator import itemgetter, not_
 from typing import TYPE_CHECKING, Any
@@ -97,13 +97,27 @@ class Entries:
         split_keys = map(split_entry, compress(self._keys, inside))
         return [Scoped(form_of(key), namespace) for namespace, key in split_keys], list(compress(self._values, inside))
 
-    def of_map(self, head: bytes) -> Iterator[tuple[bytes, int, int, bytes | None]]:
-        """Yield the entries of a map state: the path, where in it the key begins, where the map key begins, and the value."""
-        start = 1 + len(head)  # of the path, after the group: the last byte of the head is the length of the namespace
-        for path, value in zip(self._keys, self._values, strict=True):
-            if path.startswith(head[:-1], 2):
+    def of_maps(self, head: bytes) -> tuple[list[tuple[bytes, int, int]], list[bytes], list[bytes | None]]:
+        """Return the entries of a map state: the bytes before the map key, with the first entry that has them and the one after
+        the last; the encoded map keys; the values."""
+        keys, values = self._keys, self._values
+        mine = list(map(bytes.startswith, keys, repeat(head[:-1]), repeat(2)))
+        if not all(mine):
+            keys, values = list(compress(keys, mine)), list(compress(values, mine))
+        start = 1 + len(head)  # of a path, after the group: the last byte of the head is the length of the namespace
+        runs: list[tuple[bytes, int, int]] = []
+        tails: list[bytes] = []
+        prefix, first = b"", 0
+        for number, path in enumerate(keys):
+            if not prefix or not path.startswith(prefix):
+                if prefix:
+                    runs.append((prefix, first, number))
                 length, begin = read_varint(path, start + 1 + path[start])
-                yield path, begin, begin + length, value
+                prefix, first = path[: begin + length], number
+            tails.append(path[len(prefix) :])
+        if prefix:
+            runs.append((prefix, first, len(keys)))
+        return runs, tails, values
 
 
 class KeyedState(State):

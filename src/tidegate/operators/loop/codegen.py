@@ -315,6 +315,8 @@ class LoopSource:
                 most = decoding.limit()
                 fits += f" and {self.bind('len', len)}({each.text}) <= {most}"
                 self.holds_while(partial(_is_limit, most))
+                for check in each.holds:
+                    self.holds_while(check)
                 whole = f"tg_d{at}" if each.changes else each.text
                 kept = [f"{indent}{whole} = {each.text}"] if each.changes else []
                 self._parts_of |= {name: (whole, path) for name, path in each.parts.items()}
