@@ -148,6 +148,7 @@ def test_a_store_is_brought_up_before_a_merge(subtask: Subtask, applied: list[tu
 
 
 @pytest.mark.parametrize("timers", [True, False])
+@pytest.mark.usefixtures("nothing_is_whole")
 def test_a_store_with_timers_is_brought_up_at_once(subtask: Subtask, timers: bool) -> None:
     """Also if it was another worker who set the first one."""
 
@@ -635,6 +636,7 @@ def test_a_zombie_cannot_damage_a_store(subtask: Subtask) -> None:
     assert subtask.round(lambda b: read(b, "a", "b")) == [3, 2]
 
 
+@pytest.mark.usefixtures("nothing_is_whole")
 def test_a_store_moved_by_another_process_is_looked_at_again(subtask: Subtask) -> None:
     for _ in range(3):
         subtask.round(lambda b: count(b, "a"))
@@ -658,6 +660,7 @@ def test_a_store_moved_by_another_process_is_looked_at_again(subtask: Subtask) -
     subtask.backend.end()
 
 
+@pytest.mark.usefixtures("nothing_is_whole")
 def test_a_store_moved_all_the_time_is_an_error(subtask: Subtask) -> None:
     subtask.round(lambda b: count(b, "a"))
     subtask.backend = subtask.new_backend()
@@ -679,6 +682,7 @@ def test_a_store_moved_all_the_time_is_an_error(subtask: Subtask) -> None:
     assert "10 times" in str(caught.value)
 
 
+@pytest.mark.usefixtures("nothing_is_whole")
 def test_a_rebuild_that_is_killed_begins_again(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(materialize, "BLOCKS_PER_TRANSACTION", 1)
     monkeypatch.setattr(materialize, "ENTRIES_PER_BLOCK", 200)
