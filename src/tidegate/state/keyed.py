@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from operator import concat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -513,4 +512,4 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
             raise self._locate(error) from error
         heads = [entries.prefix for entries, count in zip(every, counts, strict=True) for _ in range(count)]
         groups = np.repeat([int.from_bytes(entries.prefix[:2], "big") for entries in every], counts)
-        changes.add(list(map(concat, heads, encode_keys(keys))), groups, encoded)
+        changes.add(list(map(bytes.__add__, heads, encode_keys(keys))), groups, encoded)

@@ -105,12 +105,11 @@ class TimerQueue:
         self._snapshot = snapshot
         self._ended = False
 
-    def register(self, time: int) -> None:
-        """Register a timer of the current key."""
+    def register(self, timestamp: int) -> None:
+        """Register a timer of the current key. Functions get this method as it is, with its parameter's name."""
         if self._ended:
             return
-        if type(time) is not int:
-            time = _exact(time)
+        time = timestamp if type(timestamp) is int else _exact(timestamp)
         slots = self._added.get(time)
         if slots is None:
             slots = self._added[time] = {}
@@ -120,10 +119,9 @@ class TimerQueue:
         except TypeError as error:
             raise self._backend.refuse_access(self._where) from error
 
-    def delete(self, time: int) -> None:
+    def delete(self, timestamp: int) -> None:
         """Delete a timer of the current key. It may be missing."""
-        if type(time) is not int:
-            time = _exact(time)
+        time = timestamp if type(timestamp) is int else _exact(timestamp)
         slot = self._backend.context.slot
         try:
             self._deleted.add((time, slot))
