@@ -57,6 +57,10 @@ def in_variables(value: Any) -> str:
     return f"{price},{half} {price:>12} {half!s}"
 
 
+def plain(value: Any) -> str:
+    return f"{value},{value * 2},{value / 3:.2f}"
+
+
 PLACES = [
     1e-4,
     9.999999999999999e-5,
@@ -113,3 +117,9 @@ def test_floats_of_f_strings_take_the_fast_way(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(inline, "float_text", lambda value: (seen.append(value), value)[1])
     same([MapSpec(quotient)], [6])
     assert seen == [2.0, 9.0, 5.9]
+
+
+@pytest.mark.parametrize(("function", "noted"), [(quotient, True), (in_variables, True), (plain, False)])
+def test_explain_tells_which_functions_write_floats_in_the_fast_way(function: Any, noted: bool) -> None:
+    rewrite = inline.Inline()
+    assert rewrite.notes(rewrite.prepare(function)) == ["floats of f-strings are written by faster code"] * noted

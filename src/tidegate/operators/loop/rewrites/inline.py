@@ -64,6 +64,9 @@ class Inline(Rewrite):
         meaning.check(body)
         return Inlined(body, callees.check(body, function, opened=False).helpers)
 
+    def notes(self, prepared: Inlined) -> list[str]:
+        return ["floats of f-strings are written by faster code"] if _writes_floats(prepared.body) else []
+
     def call(self, text: LoopText, call: Call, prepared: Inlined, out: str) -> bool:
         body = prepared.body
         if body.generator or not _means_the_same(text, call, prepared):
@@ -184,10 +187,9 @@ def _write(
     def line(level: int, code: str, statement: ast.AST) -> None:
         text.line(level, code, call.owner._replace(place=body.place(statement)))
 
-    floats = _float_variables(body)
-    text_of_float = text.bind("float_text", float_text) if any(_is_float(part, floats) for part in body.parts()) else ""
+    text_of_float = text.bind("float_text", float_text) if _writes_floats(body) else ""
     rename = _Rename(names, cells, body.parameters[0] if body.parameters else "", fields, foreign)
-    rename.floats, rename.float_text = floats, text_of_float
+    rename.floats, rename.float_text = _float_variables(body), text_of_float
     write = Inliner(rename, line, returned, yielded)
     if body.early:
         text.line(depth, "while True:", None)  # a return is a break out of it
@@ -401,6 +403,11 @@ def _is_float(part: ast.AST, variables: frozenset[str]) -> bool:
     if not isinstance(part, ast.FormattedValue) or part.conversion != -1 or part.format_spec is not None:
         return False
     return _makes_float(part.value) or (isinstance(part.value, ast.Name) and part.value.id in variables)
+
+
+def _writes_floats(body: Body) -> bool:
+    variables = _float_variables(body)
+    return any(_is_float(part, variables) for part in body.parts())
 
 
 def _makes_float(node: ast.expr) -> bool:
