@@ -27,7 +27,7 @@ from tidegate.state.single import ENTRY_BYTES, Changes, Entries, KeyedState, Sin
 from tidegate.state.slices import SlicedState
 from tidegate.state.store import LocalStore, Snapshot, keep_for_ever, used_in_child
 from tidegate.state.stores import OpenStore
-from tidegate.state.timers import TimerQueue
+from tidegate.state.timers import TimerQueue, TimersInMemory
 
 DEFAULT_CACHE_BYTES: int = CACHE_SIZE.default
 """About how much memory the caches of a subtask may take, all states together."""
@@ -36,6 +36,12 @@ TIMER_SLICE = 10_000
 
 CATCH_UP = 4
 """A cache catches up with at most this many times its own entries: reading one again from the store costs as much."""
+
+LEARNT_ANEW = 8 << 20
+"""About the most memory for entries that an empty cache takes over from all files, to be whole from then on."""
+
+MOST_TIMERS = 50_000
+"""The most timers that are kept in memory. With each round that changes some, all are sorted again."""
 
 OFTEN = 4
 """One miss in this many records is often: reading them together costs about half as much."""
@@ -69,7 +75,8 @@ class KeyedBackend:
       whether that file was accepted: if the file is not in the list, and no merge replaced it, the caches are emptied
       (``applied_to``).
     - So caches and store are two independent copies of accepted prefixes, and either may lag the list. ``begin`` brings up or
-      empties the caches. The first read brings up the store; many rounds never read it.
+      empties the caches. The first read brings up the store; many rounds never read it: caches that are ``whole`` know what
+      does not exist.
     """
 
     __slots__ = (
@@ -85,6 +92,7 @@ class KeyedBackend:
         "_states",
         "_store",
         "_timerless",
+        "_timers",
         "cache_bytes",
         "context",
         "event_timers",
@@ -138,6 +146,8 @@ class KeyedBackend:
         self._store: LocalStore | None = None
         self._snapshot: Snapshot | None = None
         self._timerless = False
+        self._timers: TimersInMemory | None = None
+        """The timers of the accepted files, unless they are many, or some were not seen."""
         self._begun: list[StateFile] = []
         self._held: list[StateFile] | None = None
         self.shares: dict[str, dict[str, int]] = {}
@@ -161,6 +171,7 @@ class KeyedBackend:
         if known is None:
             self._refuse_other_than_stored(schema_of(descriptor))
             known = self._states[descriptor.name] = self._make(descriptor)
+            known.whole = known.keeps and self._store is not None and not self._begun  # no file, so no entry
         elif schema_of(known.descriptor) != schema_of(descriptor):
             raise StateAccessError(
                 "Two states with the same name differ in kind, types or time to live.",
@@ -221,10 +232,12 @@ class KeyedBackend:
         start = 0 if held is None else applied_to(held, files, replaced, self.groups)
         self.unbroken = held is not None and start == len(files) and (start > 0 or not held)
         self._timerless = self._catch_up(files[start:], start == 0) and (start == 0 or self._timerless)
-        if not self._timerless:
+        if self._timers is not None and len(self._timers) > MOST_TIMERS:
+            self._timers = None
+        if not self._timerless and self._timers is None:
             self._timerless = not self._opened().timers(b"\x00", 1)[0]
         for timers in (self.event_timers, self.processing_timers):
-            timers.reset(self._snapshot)
+            timers.reset(self._snapshot if self._timers is None else self._timers)
         self.trim_caches()
 
     def _catch_up(self, files: list[StateFile], anew: bool) -> bool:
@@ -232,20 +245,36 @@ class KeyedBackend:
         entries = sum(file.entries for file in files)
         learning, timerless = [], True
         for state in self._states.values():
-            worth_it = entries <= CATCH_UP * state.cached() and entries * ENTRY_BYTES <= self.cache_bytes
+            worth_it = entries <= CATCH_UP * state.cached() or (state.whole and not anew)
+            worth_it = worth_it and entries * ENTRY_BYTES <= self.cache_bytes
             state.reset(keep=worth_it and not anew)
+            if anew and state.keeps and entries * ENTRY_BYTES <= min(LEARNT_ANEW, self.cache_bytes):
+                state.whole = worth_it = True
             if worth_it:
                 learning.append(state)
-        if files and not learning:
+        if anew:
+            small = entries * ENTRY_BYTES <= min(LEARNT_ANEW, self.cache_bytes)
+            self._timers = TimersInMemory() if small and self.cache_bytes else None
+        elif entries > MOST_TIMERS:
+            self._timers = None
+        if files and not learning and self._timers is None:
             return False
-        for file in files:
-            for block in read(self._files, file, self.groups):
-                if block.table == STATE:
-                    found = Entries(block.flat)
-                    for state in learning:
-                        state.learn(found)
-                else:
-                    timerless = False
+        try:
+            for file in files:
+                timers = list[Any]()
+                for block in read(self._files, file, self.groups):
+                    if block.table == STATE:
+                        found = Entries(block.flat)
+                        for state in learning:
+                            state.learn(found)
+                    else:
+                        timerless = False
+                        timers += block.flat
+                if timers and self._timers is not None:
+                    self._timers.apply(timers)
+        except BaseException:
+            self._forget()  # a part of the files is not what was accepted
+            raise
         return timerless
 
     def _opened(self) -> Snapshot:
@@ -276,7 +305,7 @@ class KeyedBackend:
         self._chunks += 1
         left_out = 0 if self._chunks % PROBE_EVERY else len(keys) // PROBE_EVERY + 1
         for state in self._states.values():
-            if isinstance(state, SingleState):
+            if isinstance(state, SingleState) and not state.whole:
                 often, state.misses = OFTEN * state.misses > (state.watched or len(keys)), 0
                 state.watched = len(keys)
                 if often:
@@ -313,13 +342,17 @@ class KeyedBackend:
     def _flush(self, writer: SegmentWriter, table: int, changed: Sequence[KeyedState | TimerQueue]) -> None:
         if not changed:
             return
-        changes = Changes(self.max_parallelism)
+        changes, written = Changes(self.max_parallelism), list[Any]()
         for part in changed:
             part.flush(changes)
         for flat in changes.groups[self.groups.first : self.groups.last + 1]:
             if flat:
                 writer.add(table, flat, deletes=changes.deletes)
+                if table == TIMERS and self._timers is not None:
+                    written += flat
                 flat.clear()  # it is in the file's blocks now
+        if written and self._timers is not None:
+            self._timers.apply(written)
 
     def compact(self, files: list[StateFile], run: tuple[int, int], version_path: str) -> StateFile:
         """Merge ``files[run[0]:run[1]]`` of the list the round began with; the result replaces them.
@@ -399,6 +432,7 @@ class KeyedBackend:
         return lambda key, value: state_name(key) in expiring and expiry_of(value) <= now
 
     def _forget(self) -> None:
+        self._timers = None
         for state in self._states.values():
             state.reset(keep=False)
         for timers in (self.event_timers, self.processing_timers):

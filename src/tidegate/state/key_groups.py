@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tidegate.state.keys import encode_key, encode_keys, pack_all
+from tidegate.state.keys import encode_form, encode_keys, pack_all
 from tidegate.state.refs import KeyGroupRange
 
 Int64s = npt.NDArray[np.int64]
@@ -78,9 +78,12 @@ def _groups(hashes: Hashes, max_parallelism: int) -> Int64s:
 def group_of(key: Any, max_parallelism: int, encoded: bytes | None = None) -> int:
     """Return the group of a key in the engine's form, the same in every process and on every machine. ``encoded``: its bytes, if
     known."""
-    if encoded is None:
-        encoded = encode_key(key)
-    return key_hash(key, encoded) % max_parallelism  # as in _groups
+    if key.__class__ is int:
+        try:
+            return _xxh3(_eight_bytes(key)) % max_parallelism  # as in _groups
+        except struct.error:  # beyond 64 bits
+            pass
+    return _xxh3(encode_form(key) if encoded is None else encoded) % max_parallelism
 
 
 def groups_of_ints(keys: Int64s, max_parallelism: int) -> Int64s:
@@ -147,19 +150,19 @@ class KeyRouter(dict[Any, Any]):
     key and raises if the key is invalid.
     """
 
-    __slots__ = ("_check", "_max_parallelism", "_targets")
+    __slots__ = ("_check", "_max_parallelism", "_of_group")
 
     def __init__(
         self, targets: Sequence[Any], max_parallelism: int, check: Callable[[Any], None] = lambda key: None
     ) -> None:
         super().__init__()
-        self._targets = list(targets)
+        subtasks = (subtask_for(group, len(targets), max_parallelism) for group in range(max_parallelism))
+        self._of_group = [targets[subtask] for subtask in subtasks]
         self._max_parallelism, self._check = max_parallelism, check
 
     def __missing__(self, key: Any) -> Any:
         self._check(key)
-        group = group_of(key, self._max_parallelism)
-        target = self[key] = self._targets[subtask_for(group, len(self._targets), self._max_parallelism)]
+        target = self[key] = self._of_group[group_of(key, self._max_parallelism)]
         return target
 
     def trim(self) -> None:

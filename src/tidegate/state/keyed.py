@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from tidegate.base.errors import ArgumentTypeError, StateFormatError
 from tidegate.state.codecs import Codec
+from tidegate.state.context import slot_of
 from tidegate.state.descriptors import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -29,8 +30,19 @@ from tidegate.state.descriptors import (
     StateDescriptor,
     ValueState,
 )
-from tidegate.state.keys import encode_key, form_of, key_identity, visible
-from tidegate.state.single import ENTRY_BYTES, Changes, KeyedState, SingleState, TrackedState, weight
+from tidegate.state.keys import encode_form, encode_keys, form_of, forms_of, key_identity, visible
+from tidegate.state.layout import split_entry
+from tidegate.state.single import (
+    ENTRY_BYTES,
+    FLUSH_BLOCK,
+    MISSING,
+    Changes,
+    Entries,
+    KeyedState,
+    SingleState,
+    TrackedState,
+    weight,
+)
 
 if TYPE_CHECKING:
     from tidegate.state.backend import KeyedBackend
@@ -217,41 +229,83 @@ _MAP_BYTES = 500
 class CachedMap(dict[Any, Any]):
     """The known entries of one key's map: map key in the engine's form -> value or ``ABSENT``.
 
-    ``complete``: the store has no other entries. ``cleared``: the store's entries will be deleted.
+    ``complete``: the files have no other entries. ``cleared``: the entries of the files will be deleted: those in ``gone``,
+    or what a search finds if this is None. ``stored``: the files may have entries.
     """
 
-    __slots__ = ("changed", "cleared", "complete", "prefix")
+    __slots__ = ("changed", "cleared", "complete", "gone", "prefix", "slot", "stored")
 
-    def __init__(self, prefix: bytes) -> None:
+    def __init__(self, slot: Any, prefix: bytes, new: bool) -> None:
         super().__init__()
-        self.prefix = prefix
+        self.slot, self.prefix = slot, prefix
         self.changed: set[Any] = set()
-        self.complete = False
+        self.complete, self.stored = new, not new
         self.cleared = False
+        self.gone: set[Any] | None = None
 
     @property
     def is_changed(self) -> bool:
         return self.cleared or bool(self.changed)
 
+    def accept(self) -> None:
+        """Note that the files have what was changed."""
+        if self.complete:
+            for key in [key for key in self.changed if self[key] is ABSENT]:
+                del self[key]
+        self.stored = bool(self) or not self.complete
+        self.cleared, self.gone = False, None
+        self.changed.clear()
+
 
 class KeyedMapState(KeyedState, MapState[Any, Any]):
-    """``_maps`` and ``_old`` are the two generations of its cache. A map with changes is never evicted before the round ends."""
+    """``_maps`` and ``_old`` are the two generations of its cache. A map with changes is never evicted before the round ends.
+    ``_dirty``: the maps with changes. ``_size``: about how many entries the maps of the younger generation have."""
 
-    __slots__ = ("_entry_bytes", "_identity", "_maps", "_measure_at", "_old")
+    __slots__ = ("_dirty", "_entry_bytes", "_identity", "_maps", "_measure_at", "_old", "_safe", "_size")
 
     def __init__(self, backend: KeyedBackend, descriptor: MapStateDescriptor, codec: Codec) -> None:
         super().__init__(backend, descriptor, codec)
         self._identity = key_identity(descriptor.key_type_info)
+        self._safe = self._identity.safe
         self._maps: dict[Any, CachedMap] = {}
         self._old: dict[Any, CachedMap] = {}
-        self._entry_bytes, self._measure_at = ENTRY_BYTES, _SAMPLE
+        self._dirty: list[CachedMap] = []
+        self._entry_bytes, self._measure_at, self._size = ENTRY_BYTES, _SAMPLE, 0
+
+    @property
+    def keeps(self) -> bool:
+        return self.codec.immutable
 
     def get(self, key: Any) -> Any:
-        value = self._value(self._identity(key))
+        # Written out, as ``put`` is: most programs with a map state ask it for every record.
+        if key.__class__ not in self._safe:
+            key = self._identity.identify(key)
+        try:
+            entries = self._maps.get(self._context.slot)
+        except TypeError as error:
+            raise self._refuse() from error
+        if entries is None:
+            entries = self._current()
+        value = entries.get(key, MISSING)
+        if value is MISSING:
+            value = self._load(entries, key)
         return None if value is ABSENT else value
 
     def put(self, key: Any, value: Any) -> None:
-        self._put(self._identity(key), value)
+        if key.__class__ not in self._safe:
+            key = self._identity.identify(key)
+        try:
+            entries = self._maps.get(self._context.slot)
+        except TypeError as error:
+            raise self._refuse() from error
+        if entries is None:
+            entries = self._current()
+        if key not in entries:
+            self._size += 1
+        entries[key] = value
+        if not entries.changed and not entries.cleared:
+            self._dirty.append(entries)
+        entries.changed.add(key)
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         for key, value in dict(dict_value).items():  # PyFlink 2.3 takes pairs only, in process mode
@@ -277,41 +331,91 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
 
     def clear(self) -> None:
         entries = self._current()
+        self._note(entries)
+        if entries.complete and not entries.cleared:
+            entries.gone = set(entries) if entries.stored else set()
         entries.clear()
         entries.changed.clear()
         entries.complete = entries.cleared = True
 
     def has_changes(self) -> bool:
-        return any(entries.is_changed for entries in self._known())
+        return bool(self._dirty)
 
     def flush(self, changes: Changes) -> None:
-        for entries in self._known():
+        for entries in self._dirty:
             if entries.cleared:
                 self._flush_cleared(entries, changes)
-            if entries.changed:
-                self._flush_changed(entries, changes)
+        waiting: list[CachedMap] = []
+        size = 0
+        for entries in self._dirty:
+            waiting.append(entries)
+            size += len(entries.changed)
+            if size >= FLUSH_BLOCK:
+                self._flush_changed(waiting, changes)
+                waiting, size = [], 0
+        self._flush_changed(waiting, changes)
 
     def reset(self, keep: bool) -> None:
-        self._maps, self._old = {}, {}
+        if not (keep and self.codec.immutable and self._held_bytes() <= self._backend.cache_bytes):
+            self._maps, self._old, self._size, self.whole = {}, {}, 0, False
+        else:
+            for entries in self._dirty:
+                entries.accept()
+                if not entries:  # of a window that has ended, say
+                    self._maps.pop(entries.slot, None)
+                    self._old.pop(entries.slot, None)
+        self._dirty = []
+
+    def cached(self) -> int:
+        return self._size if self.codec.immutable else 0
+
+    def learn(self, entries: Entries) -> None:
+        runs, tails, encoded = entries.of_maps(self._head)
+        try:
+            values = self.codec.decode_all(encoded)
+        except Exception as error:
+            raise self._unreadable(error) from error
+        keys = forms_of(tails)
+        places = [split_entry(prefix) for prefix, _, _ in runs]
+        for (prefix, first, end), (namespace, _), key in zip(
+            runs, places, forms_of([key for _, key in places]), strict=True
+        ):
+            self._context.scoped |= bool(namespace)
+            cached = self._known_map(slot_of(key, namespace), prefix)
+            cached.stored = True
+            if None not in encoded[first:end]:
+                cached.update(zip(keys[first:end], values[first:end], strict=True))
+                continue
+            for number in range(first, end):
+                if encoded[number] is not None or not cached.complete:
+                    cached[keys[number]] = ABSENT if encoded[number] is None else values[number]
+                else:
+                    cached.pop(keys[number], None)
+        self._size += len(keys)
 
     def young_bytes(self) -> int:
-        count = len(self._maps)
-        if count >= self._measure_at:
-            sample = list(islice(self._maps.values(), _SAMPLE))
-            self._entry_bytes = sum(_MAP_BYTES + weight(entries) for entries in sample) // len(sample)
-            self._measure_at = 2 * count
-        return count * self._entry_bytes
+        if self._size >= self._measure_at:
+            every = ((key, value) for entries in self._maps.values() for key, value in islice(entries.items(), _SAMPLE))
+            sample = list(islice(every, _SAMPLE))
+            if sample:
+                inside = sum(weight(key) + weight(value) for key, value in sample if value is not ABSENT)
+                self._entry_bytes = ENTRY_BYTES + inside // len(sample)
+            self._measure_at = 2 * self._size
+        return len(self._maps) * _MAP_BYTES + self._size * self._entry_bytes
+
+    def _held_bytes(self) -> int:
+        """Return about how much memory both generations take."""
+        old = sum(map(len, self._old.values())) * self._entry_bytes + len(self._old) * _MAP_BYTES if self._old else 0
+        return old + self.young_bytes()
 
     def age(self) -> None:
         changed = {slot: entries for slot, entries in self._old.items() if entries.is_changed}
         self._maps, self._old = {}, {**changed, **self._maps}
-        self._measure_at = _SAMPLE
+        self._measure_at, self._size = _SAMPLE, 0
+        self.whole = False
 
     def _touched(self) -> list[Any]:
         return [*self._old, *self._maps]
-
-    def _known(self) -> list[CachedMap]:
-        return [*self._old.values(), *self._maps.values()]
 
     def _current(self) -> CachedMap:
         """Return the cached map of the current slot."""
@@ -319,13 +423,21 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         try:
             return self._maps[slot]
         except KeyError:
-            entries = self._old.pop(slot, None)
-            if entries is None:
-                entries = CachedMap(self._path(slot))
-            self._maps[slot] = entries
-            return entries
+            return self._known_map(slot, None)
         except TypeError as error:
             raise self._refuse() from error
+
+    def _known_map(self, slot: Any, prefix: bytes | None) -> CachedMap:
+        """Return the cached map of a slot. ``prefix``: of its entries, if it is known."""
+        entries = self._maps.get(slot)
+        if entries is None:
+            entries = self._old.pop(slot, None)
+            if entries is None:
+                entries = CachedMap(slot, self._path(slot) if prefix is None else prefix, self.whole)
+            else:
+                self._size += len(entries)
+            self._maps[slot] = entries
+        return entries
 
     def _value(self, key: Any) -> Any:
         """Return the value of a map key, or ``ABSENT``."""
@@ -334,16 +446,25 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
 
     def _put(self, key: Any, value: Any) -> None:
         entries = self._current()
+        self._size += key not in entries
+        self._note(entries)
         entries[key] = value
         entries.changed.add(key)
 
+    def _note(self, entries: CachedMap) -> None:
+        """Note that a map is about to change."""
+        if not entries.is_changed:
+            self._dirty.append(entries)
+
     def _load(self, entries: CachedMap, key: Any) -> Any:
-        """Load one entry from the store into the cache."""
-        backend, data = self._backend, None
-        if not entries.complete:
-            path = entries.prefix + encode_key(key)
-            data = backend.get(path) if len(path) <= backend.max_key else backend.get_long(path)
+        """Load one entry from the store into the cache, if the store may have it."""
+        if entries.complete:
+            return ABSENT
+        backend = self._backend
+        path = entries.prefix + encode_form(key)
+        data = backend.get(path) if len(path) <= backend.max_key else backend.get_long(path)
         value = entries[key] = ABSENT if data is None else self._decode(data)
+        self._size += 1
         return value
 
     def _decode(self, data: bytes) -> Any:
@@ -361,25 +482,34 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
                 key = form_of(path[length:])
                 if key not in entries:
                     entries[key] = self._decode(data)
+                    self._size += 1
             entries.complete = True
         return entries
 
     def _flush_cleared(self, entries: CachedMap, changes: Changes) -> None:
-        kept = {entries.prefix + encode_key(key) for key in entries.changed}
+        if entries.gone is not None:
+            gone = [entries.prefix + encode_form(key) for key in entries.gone.difference(entries.changed)]
+            if gone:
+                changes.add(gone, np.full(len(gone), int.from_bytes(entries.prefix[:2], "big")), [None] * len(gone))
+            return
+        kept = {entries.prefix + encode_form(key) for key in entries.changed}
         bucket = changes.groups[int.from_bytes(entries.prefix[:2], "big")]
         for path, _ in self._backend.scan(entries.prefix):
             if path not in kept:
                 bucket += (path, None)
                 changes.deletes = True
 
-    def _flush_changed(self, entries: CachedMap, changes: Changes) -> None:
-        bucket = changes.groups[int.from_bytes(entries.prefix[:2], "big")]
-        values = [entries[key] for key in entries.changed]
+    def _flush_changed(self, every: list[CachedMap], changes: Changes) -> None:
+        counts = [len(entries.changed) for entries in every]
+        keys = [key for entries in every for key in entries.changed]
+        if not keys:
+            return
+        values = [entries[key] for entries in every for key in entries.changed]
         try:
-            self._identity.check_all(entries.changed)
+            self._identity.check_all(keys)
             encoded = self.codec.encode_all(values, ABSENT)
         except (StateFormatError, ArgumentTypeError) as error:
             raise self._locate(error) from error
-        for key, data in zip(entries.changed, encoded, strict=True):
-            bucket += (entries.prefix + encode_key(key), data)
-            changes.deletes |= data is None
+        heads = [entries.prefix for entries, count in zip(every, counts, strict=True) for _ in range(count)]
+        groups = np.repeat([int.from_bytes(entries.prefix[:2], "big") for entries in every], counts)
+        changes.add(list(map(bytes.__add__, heads, encode_keys(keys))), groups, encoded)

@@ -27,6 +27,7 @@ import pickle
 import pickletools
 import struct
 from collections.abc import Callable, Collection, Iterable
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -106,9 +107,21 @@ def encode_key(key: Any) -> bytes:
     return _PICKLED + _pickled(key)
 
 
+def encode_form(key: Any) -> bytes:
+    """``encode_key`` of a key in the engine's form: its parts need no look."""
+    if key.__class__ is not EncodedKey:
+        try:
+            return _pack(key)
+        except (OverflowError, UnicodeError):
+            pass
+    return encode_key(key)
+
+
 def encode_keys(keys: Collection[Any]) -> list[bytes]:
     """Encode many keys, without a Python call for each where their types allow."""
     kinds = set(map(type, keys))
+    if kinds == {tuple}:
+        kinds = set(map(type, chain.from_iterable(keys)))
     if kinds <= _SAME_BYTES:
         try:
             return pack_all(keys)
@@ -149,7 +162,10 @@ def forms_of(many: list[bytes]) -> list[Any]:
         keys = unpack_all(many)
     except msgspec.DecodeError:  # a pickled one among them
         return list(map(form_of, many))
-    return keys if PLAIN_TYPES.issuperset(map(type, keys)) else list(map(form_of, many))
+    kinds = set(map(type, keys))
+    if kinds == {list} and PLAIN_TYPES.issuperset(map(type, chain.from_iterable(keys))):
+        return list(map(tuple, keys))
+    return keys if kinds <= PLAIN_TYPES else list(map(form_of, many))
 
 
 def unpack_all(many: list[bytes]) -> list[Any]:
@@ -251,25 +267,32 @@ class KeyIdentity:
     """Converts the keys of an edge, or of a map state, to the engine's form. Made once for each, used for every record.
 
     ``safe``: keys of exactly these classes are in the engine's form already; other keys go through ``identify``. A loop checks
-    ``key.__class__ in safe`` first, so the common classes cost no call.
+    ``key.__class__ in safe`` first, so the common classes cost no call. ``fields``: tuples of exactly these classes are in this
+    form too.
     """
 
-    __slots__ = ("describe", "identify", "safe")
+    __slots__ = ("_bits", "describe", "fields", "identify", "safe")
 
-    def __init__(self, describe: str, safe: frozenset[type], identify: Converter) -> None:
-        self.describe, self.safe, self.identify = describe, safe, identify
+    def __init__(
+        self, describe: str, safe: frozenset[type], identify: Converter, fields: tuple[type, ...] = ()
+    ) -> None:
+        self.describe, self.safe, self.identify, self.fields = describe, safe, identify, fields
+        self._bits = INTEGER_BITS.get(describe)
 
     def __call__(self, key: Any) -> Any:
         return key if type(key) in self.safe else self.identify(key)
 
     def check(self, key: Any) -> None:
-        """Check a new key of a safe class: an int may have more bits than its declared type, which PyFlink refuses too."""
-        if type(key) in self.safe:
+        """Check a new key in the engine's form: an int may have more bits than its declared type, which PyFlink refuses too."""
+        bits = self._bits
+        if bits is not None and type(key) is int and -1 << bits - 1 <= key < 1 << bits - 1:
+            return
+        if type(key) in self.safe or self.fields:
             self.identify(key)
 
     def check_all(self, keys: Collection[Any]) -> None:
         """Check many keys. Only integers have a width."""
-        bits = INTEGER_BITS.get(self.describe)
+        bits = self._bits
         numbers = [key for key in keys if type(key) is int] if bits else []
         if bits and numbers and not (-1 << bits - 1 <= min(numbers) and max(numbers) < 1 << bits - 1):
             for number in numbers:
@@ -299,15 +322,16 @@ def key_identity(declared: Any) -> KeyIdentity:
             ) from error
 
     safe = _SAFE.get(describe, frozenset())
-    return KeyIdentity(describe, safe, _of_plain_fields(declared, identified) or identified)
-
-
-def _of_plain_fields(declared: Any, convert: Converter) -> Converter | None:
-    """Return the identity of tuples whose fields are integers and texts, written out for these fields: a key that has the
-    declared classes is its own form, and only another key is converted. None for other types."""
     kinds = [field.describe() for field in declared.get_field_types()] if type(declared) is TupleTypeInfo else []
     if not kinds or any(kind not in _SAFE for kind in kinds):
-        return None
+        return KeyIdentity(describe, safe, identified)
+    fields = tuple(str if str in _SAFE[kind] else int for kind in kinds)
+    return KeyIdentity(describe, safe, _of_plain_fields(kinds, identified), fields)
+
+
+def _of_plain_fields(kinds: list[str], convert: Converter) -> Converter:
+    """Return the identity of tuples whose fields are integers and texts, written out for these fields: a key that has the
+    declared classes is its own form, and only another key is converted."""
     fields = [f"f{n}" for n in range(len(kinds))]
     checks = []
     for field, kind in zip(fields, kinds, strict=True):

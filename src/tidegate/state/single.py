@@ -8,8 +8,9 @@ So a hit is a dict access. 3. Values that were written in this round and not flu
 ``wrote``): the cache may drop them. 4. The cache has two generations. A miss looks into ``_old`` before the store, and moves what
 it finds to ``_cache``. When ``_cache`` exceeds its share it becomes ``_old``, and slots that were not used since the last time
 are dropped. Hits cost nothing extra. A slot in both is current in ``_cache`` and is not read from ``_old`` again: ``_old`` is
-replaced before ``_cache`` is emptied. 5. Values stay cached across rounds only if they are immutable (``codec.immutable``), and
-only while the backend holds the accepted files (``KeyedBackend.begin``).
+replaced before ``_cache`` is emptied. 5. Values stay cached across rounds only if they are immutable (``codec.immutable``); of
+other values their bytes stay (``_packed``). Both only while the backend holds the accepted files (``KeyedBackend.begin``).
+6. While a state is ``whole``, its caches have every entry of the accepted files, so a miss needs no look into the store.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tidegate.state.codecs import Codec
 from tidegate.state.context import Scoped, split
 from tidegate.state.descriptors import State, StateDescriptor
 from tidegate.state.key_groups import Int64s, encode_and_group, group_of
-from tidegate.state.keys import encode_key, form_of, forms_of
+from tidegate.state.keys import encode_form, form_of, forms_of
 from tidegate.state.layout import LENGTHS, namespace_bytes, read_varint, split_entry, state_head, state_prefixes
 
 if TYPE_CHECKING:
@@ -96,11 +97,33 @@ class Entries:
         split_keys = map(split_entry, compress(self._keys, inside))
         return [Scoped(form_of(key), namespace) for namespace, key in split_keys], list(compress(self._values, inside))
 
+    def of_maps(self, head: bytes) -> tuple[list[tuple[bytes, int, int]], list[bytes], list[bytes | None]]:
+        """Return the entries of a map state: the bytes before the map key, with the first entry that has them and the one after
+        the last; the encoded map keys; the values."""
+        keys, values = self._keys, self._values
+        mine = list(map(bytes.startswith, keys, repeat(head[:-1]), repeat(2)))
+        if not all(mine):
+            keys, values = list(compress(keys, mine)), list(compress(values, mine))
+        start = 1 + len(head)  # of a path, after the group: the last byte of the head is the length of the namespace
+        runs: list[tuple[bytes, int, int]] = []
+        tails: list[bytes] = []
+        prefix, first = b"", 0
+        for number, path in enumerate(keys):
+            if not prefix or not path.startswith(prefix):
+                if prefix:
+                    runs.append((prefix, first, number))
+                length, begin = read_varint(path, start + 1 + path[start])
+                prefix, first = path[: begin + length], number
+            tails.append(path[len(prefix) :])
+        if prefix:
+            runs.append((prefix, first, len(keys)))
+        return runs, tails, values
+
 
 class KeyedState(State):
     """The base of all keyed states. One object per state and backend; it lives as long as the backend."""
 
-    __slots__ = ("_backend", "_context", "_head", "_prefixes", "codec", "descriptor", "name")
+    __slots__ = ("_backend", "_context", "_head", "_prefixes", "codec", "descriptor", "name", "whole")
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
         self.name = descriptor.name
@@ -109,6 +132,13 @@ class KeyedState(State):
         self._backend, self._context = backend, backend.context
         self._head = state_head(descriptor.name)
         self._prefixes = state_prefixes(descriptor.name, backend.groups, backend.max_parallelism)
+        self.whole = False
+        """Whether an entry that is neither cached nor written in this round does not exist."""
+
+    @property
+    def keeps(self) -> bool:
+        """Tell whether the caches may survive rounds, and so may be whole."""
+        return False
 
     @property
     def where(self) -> str:
@@ -161,11 +191,11 @@ class KeyedState(State):
     def _path(self, slot: Any) -> bytes:
         """Return the canonical key of a slot's entry; a prefix of it for maps."""
         if type(slot) is Scoped:
-            return self._place(slot.key)[:-1] + namespace_bytes(slot.namespace) + _measured(encode_key(slot.key))
+            return self._place(slot.key)[:-1] + namespace_bytes(slot.namespace) + _measured(encode_form(slot.key))
         backend = self._backend
         last, encoded, group = backend.located
         if last is not slot:  # several states are read for one key
-            encoded = encode_key(slot)
+            encoded = encode_form(slot)
             group = group_of(slot, backend.max_parallelism, encoded)
             backend.located = slot, encoded, group
         prefix = self._prefixes[group]
@@ -200,13 +230,27 @@ class KeyedState(State):
 class SingleState(KeyedState):
     """A state with one entry per slot. The module's docstring has the invariants."""
 
-    __slots__ = ("_aged", "_cache", "_entry_bytes", "_measure_at", "_old", "misses", "watched")
+    __slots__ = (
+        "_aged",
+        "_cache",
+        "_entry_bytes",
+        "_measure_at",
+        "_measure_packed_at",
+        "_old",
+        "_packed",
+        "_packed_bytes",
+        "misses",
+        "watched",
+    )
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
         super().__init__(backend, descriptor, codec)
         self._cache: dict[Any, Any] = {}
         self._old: dict[Any, Any] = {}
         self._entry_bytes, self._measure_at = ENTRY_BYTES, _SAMPLE
+        self._packed: dict[Any, bytes] = {}
+        """Entries of the accepted files whose values could change in place; empty if the values are immutable."""
+        self._packed_bytes, self._measure_packed_at = ENTRY_BYTES, _SAMPLE
         self._aged = False
         self.misses = self.watched = 0
         """Recent misses among ``watched`` records; 0: among a whole chunk. Both survive rounds."""
@@ -216,11 +260,19 @@ class SingleState(KeyedState):
 
     # -- the cache --
 
+    @property
+    def keeps(self) -> bool:
+        return True
+
     def cached(self) -> int:
-        return len(self._old) + len(self._cache) if self.codec.immutable else 0
+        return len(self._old) + len(self._cache) if self.codec.immutable else len(self._packed)
 
     def reset(self, keep: bool) -> None:
-        if not (keep and self.codec.immutable and self._backend.cache_bytes):
+        keep = keep and self._backend.cache_bytes > 0
+        if not keep:
+            self._packed.clear()
+            self.whole = False
+        if not (keep and self.codec.immutable):
             self._cache.clear()
             self._old.clear()
         elif self._context.scoped:
@@ -237,6 +289,9 @@ class SingleState(KeyedState):
         keys, values = entries.of(self._head)
         slots, more = entries.scoped(self._head) if len(keys) < len(entries) else ([], [])
         self._context.scoped |= bool(slots)
+        if not self.codec.immutable:
+            self._pack([*forms_of(keys), *slots], [*values, *more])
+            return
         try:
             self._cache.update(zip(forms_of(keys), self.codec.decode_all(values), strict=True))
             self._cache.update(zip(slots, self.codec.decode_all(more), strict=True))
@@ -250,13 +305,20 @@ class SingleState(KeyedState):
             sample = list(islice(self._cache.items(), _SAMPLE))
             self._entry_bytes = ENTRY_BYTES + sum(weight(slot) + weight(value) for slot, value in sample) // len(sample)
             self._measure_at = 2 * count
-        return count * self._entry_bytes
+        packed = len(self._packed)
+        if packed >= self._measure_packed_at:
+            few = list(islice(self._packed.items(), _SAMPLE))
+            self._packed_bytes = ENTRY_BYTES + sum(weight(slot) + weight(data) for slot, data in few) // len(few)
+            self._measure_packed_at = 2 * packed
+        return count * self._entry_bytes + packed * self._packed_bytes
 
     def age(self) -> None:
         self._old = dict(self._cache)  # generated loops keep the other dict
         self._cache.clear()
         self._aged = True  # from now on the cache may lack values that were written in this round
-        self._measure_at = _SAMPLE
+        self._measure_at = self._measure_packed_at = _SAMPLE
+        self._packed.clear()
+        self.whole = False
 
     def prefetch(self, slots: Iterable[Any]) -> None:
         """Read the entries of many slots at once, which saves Python calls compared to single misses."""
@@ -267,7 +329,10 @@ class SingleState(KeyedState):
                 found = {slot: known[slot] for slot in missing if slot in known}
                 self._cache.update(found)
                 missing = [slot for slot in missing if slot not in found]
-        if missing:  # else the store need not even be opened
+        if self._packed:
+            self._cache.update((slot, self._read(slot)) for slot in missing if slot in self._packed)
+            missing = [slot for slot in missing if slot not in self._packed]
+        if missing and not self.whole:  # else the store need not even be opened
             self._cache.update(zip(missing, self._read_many(missing), strict=False))
 
     def _load(self, slot: Any) -> Any:
@@ -302,9 +367,14 @@ class SingleState(KeyedState):
     # -- the store --
 
     def _read(self, slot: Any) -> Any:
-        """Return the value of a slot in the store."""
-        backend, path = self._backend, self._path(slot)
-        data = backend.get(path) if len(path) <= backend.max_key else backend.get_long(path)
+        """Return the value of a slot in the accepted files."""
+        data = self._packed.get(slot)
+        if data is None:
+            backend, path = self._backend, self._path(slot)  # which refuses a key of another subtask
+            if not self.whole:
+                data = backend.get(path) if len(path) <= backend.max_key else backend.get_long(path)
+            if data is not None and not self.codec.immutable:
+                self._packed[slot] = data
         try:
             return None if data is None else self.codec.decode(data)
         except Exception as error:
@@ -321,6 +391,8 @@ class SingleState(KeyedState):
         found = self._backend.get_many(
             paths
         )  # outside of the try: the first read brings up the store and has its own errors
+        if not self.codec.immutable:
+            self._packed.update((slot, data) for slot, data in zip(slots, found, strict=True) if data is not None)
         try:
             return self.codec.decode_all(found)
         except Exception as error:
@@ -362,13 +434,28 @@ class SingleState(KeyedState):
             encoded = self.codec.encode_all(values)
         except StateFormatError as error:
             raise self._locate(error) from error
+        if not self.codec.immutable:
+            if self.whole and None in encoded:  # what was not in the files need not be deleted
+                real = [data is not None or slot in self._packed for slot, data in zip(slots, encoded, strict=True)]
+                slots, encoded = list(compress(slots, real)), list(compress(encoded, real))
+            self._pack(slots, encoded)
         try:
             paths, groups = self._paths(slots)
         except TypeError:
             for slot in slots:
                 self._path(slot)  # raises for the wrong one
             raise
-        changes.add(paths, groups, encoded)
+        if paths:
+            changes.add(paths, groups, encoded)
+
+    def _pack(self, slots: list[Any], encoded: list[bytes | None]) -> None:
+        """Keep the bytes of accepted entries; None: the entry is deleted."""
+        if self._backend.cache_bytes:
+            packed: dict[Any, Any] = self._packed
+            packed.update(zip(slots, encoded, strict=True))
+            if None in encoded:
+                for slot in [slot for slot, data in zip(slots, encoded, strict=True) if data is None]:
+                    packed.pop(slot, None)
 
 
 class TrackedState(SingleState):

@@ -15,7 +15,7 @@ from tidegate.base.errors import StateFormatError
 from tidegate.state.codecs import Codec, TypeInfo
 from tidegate.state.descriptors import StateDescriptor
 from tidegate.state.key_groups import encode_and_group, group_of
-from tidegate.state.keys import encode_key, forms_of
+from tidegate.state.keys import encode_form, forms_of
 from tidegate.state.layout import GROUP_BYTES, LENGTHS, namespace_bytes, read_varint
 from tidegate.state.single import ENTRY_BYTES, Changes, Entries, KeyedState
 
@@ -110,7 +110,7 @@ class SlicedState(KeyedState):
     # -- the store --
 
     def read(self, namespace: bytes, key: Any) -> Any:
-        backend, encoded = self._backend, encode_key(key)
+        backend, encoded = self._backend, encode_form(key)
         head = self._prefixes[group_of(key, backend.max_parallelism, encoded)]
         if head is None:
             raise backend.misrouted(key)

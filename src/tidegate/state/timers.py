@@ -3,31 +3,71 @@
 from __future__ import annotations
 
 import operator
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.base.arguments import wrong
 from tidegate.state.context import slot_of, split
 from tidegate.state.key_groups import group_of
-from tidegate.state.keys import encode_key, form_of
+from tidegate.state.keys import encode_form, form_of
 from tidegate.state.layout import split_local_timer, time_bytes, timer_key, timer_to_local
 from tidegate.state.single import Changes
 
 if TYPE_CHECKING:
     from tidegate.state.backend import KeyedBackend
-    from tidegate.state.store import Snapshot
 
 _DOMAINS = ("event", "processing")
 FIRST_SLICE, MAX_SLICE = 1, 1024
 _LAST = (1 << 63) - 1
 
 
+class StoredTimers(Protocol):
+    """The timers of the accepted files, as a local store gives them (``store.py``)."""
+
+    def timers(self, after: bytes, limit: int) -> tuple[list[bytes], bytes]: ...
+
+    def has_timer(self, key: bytes) -> bool: ...
+
+
+class TimersInMemory:
+    """All timers of the accepted files, in local order: for subtasks with few timers, which need no store for them."""
+
+    __slots__ = ("_sorted",)
+
+    def __init__(self) -> None:
+        self._sorted: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def apply(self, flat: list[Any]) -> None:
+        """Apply a part of a file: timers in canonical order of bytes, each with an empty value, or None if it is deleted."""
+        keys, values = list(map(timer_to_local, flat[::2])), flat[1::2]
+        if None in values:
+            gone = {key for key, value in zip(keys, values, strict=True) if value is None}
+            self._sorted = [key for key in self._sorted if key not in gone]
+            keys = [key for key in keys if key not in gone]
+        if keys:
+            self._sorted = sorted({*self._sorted, *keys})
+
+    def timers(self, after: bytes, limit: int) -> tuple[list[bytes], bytes]:
+        start = bisect_right(self._sorted, after)
+        found = self._sorted[start : start + limit]
+        return found, found[-1] if found else after
+
+    def has_timer(self, key: bytes) -> bool:
+        at = bisect_left(self._sorted, key)
+        return at < len(self._sorted) and self._sorted[at] == key
+
+
 class TimerQueue:
     """The timers of one domain. A timer is a time and a slot (a key, with or without a namespace); a duplicate is one timer.
 
     ``_added``: time -> slots registered in this round and not fired or deleted since. ``_fired``, ``_deleted``: timers of the store
-    that are gone. The store is read forward only, in slices: every timer before the read position has been seen.
+    that are gone. The store is read forward only, in slices: every timer before the read position has been seen. ``_snapshot``: of
+    the store, or of the backend's memory (``TimersInMemory``).
     """
 
     __slots__ = (
@@ -53,7 +93,7 @@ class TimerQueue:
         self._fired: set[tuple[int, Any]] = set()
         self.reset(None)
 
-    def reset(self, snapshot: Snapshot | None) -> None:
+    def reset(self, snapshot: StoredTimers | None) -> None:
         """Begin a round, or with None end one."""
         self._added.clear()
         self._times.clear()
@@ -65,12 +105,11 @@ class TimerQueue:
         self._snapshot = snapshot
         self._ended = False
 
-    def register(self, time: int) -> None:
-        """Register a timer of the current key."""
+    def register(self, timestamp: int) -> None:
+        """Register a timer of the current key. Functions get this method as it is, with its parameter's name."""
         if self._ended:
             return
-        if type(time) is not int:
-            time = _exact(time)
+        time = timestamp if type(timestamp) is int else _exact(timestamp)
         slots = self._added.get(time)
         if slots is None:
             slots = self._added[time] = {}
@@ -80,10 +119,9 @@ class TimerQueue:
         except TypeError as error:
             raise self._backend.refuse_access(self._where) from error
 
-    def delete(self, time: int) -> None:
+    def delete(self, timestamp: int) -> None:
         """Delete a timer of the current key. It may be missing."""
-        if type(time) is not int:
-            time = _exact(time)
+        time = timestamp if type(timestamp) is int else _exact(timestamp)
         slot = self._backend.context.slot
         try:
             self._deleted.add((time, slot))
@@ -220,7 +258,7 @@ class TimerQueue:
     def _path(self, moment: bytes, slot: Any) -> tuple[int, bytes]:
         """Group and canonical key of a timer."""
         key, namespace = split(slot)
-        encoded = encode_key(key)
+        encoded = encode_form(key)
         group = group_of(key, self._backend.max_parallelism, encoded)
         return group, timer_key(group, self._domain, moment, namespace, encoded)
 

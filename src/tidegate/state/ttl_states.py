@@ -174,6 +174,10 @@ class TtlMapState(KeyedMapState):
         assert descriptor.ttl is not None
         self._life = Lifetime(backend, descriptor.ttl)
 
+    def get(self, key: Any) -> Any:
+        value = self._value(self._identity(key))
+        return None if value is ABSENT else value
+
     def put(self, key: Any, value: Any) -> None:
         self._put(self._identity(key), (value, self._life.expiry()))
 

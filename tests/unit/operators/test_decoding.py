@@ -20,6 +20,7 @@ from tidegate.operators.loop import fast_json
 from tidegate.operators.loop.codegen import Loop
 
 WANTED = "x"
+TABLE = ("other", "p")
 
 
 def parsed(line: str) -> Any:
@@ -110,7 +111,15 @@ PROGRAMS: dict[str, tuple[Spec, list[Any]]] = {
         ],
         [[("a",), ("p", "y"), ("p", "x")]],
     ),
-    "a key from outside": (lambda: [MapSpec(json.loads), MapSpec(lambda e: e["p"][WANTED])], [[("p",)]]),
+    "a key from outside": (lambda: [MapSpec(json.loads), MapSpec(lambda e: e["p"][WANTED])], [[("p", "x")]]),
+    "a key from a table": (
+        lambda: [MapSpec(json.loads), FilterSpec(lambda e: e[TABLE[e["a"]]]["x"] > 0), MapSpec(lambda e: e["p"]["y"])],
+        [[("other", "x"), ("p", "x"), ("a",), ("p", "y")]],
+    ),
+    "a part from a table": (
+        lambda: [MapSpec(json.loads), MapSpec(lambda e: e[TABLE[1]]), MapSpec(lambda p: p["y"])],
+        [[("other",), ("p",)]],
+    ),
     "in a body": (lambda: [MapSpec(in_the_body)], [[("b",), ("p", "x")]]),
     "a generator": (lambda: [FlatMapSpec(yields)], [[("b",), ("a",)]]),
     "a part of a get": (lambda: [MapSpec(json.loads), MapSpec(lambda e: e.get("p")["x"])], [[("p", "x")]]),
@@ -234,6 +243,21 @@ def test_a_lower_limit_of_digits_counts_from_the_next_batch() -> None:
 def test_switched_off_the_whole_value_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bindings, "json_fields", False)
     assert same("fields", [LINE]) == [None]
+
+
+@pytest.mark.parametrize("name", ["WANTED", "TABLE"])
+def test_another_key_of_the_program_counts_from_the_next_batch(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    specs = [MapSpec(json.loads), MapSpec(lambda e: (e["p"][WANTED], e[TABLE[1]]["z"]))]
+    root = node(
+        0, SourceSpec(NumberSequenceSource(1, 2)), node(1, specs[0], node(2, specs[1], node(3, SinkSpec(SINK))))
+    )
+    with fast_json.switched_on():
+        bindings = Bindings(root, inline=True)
+        loop = Loop(root, bindings, into=False)
+        loop(Batch([LINE]))
+        monkeypatch.setitem(globals(), name, {"WANTED": "z", "TABLE": ("", "p2")}[name])
+        loop(Batch([LINE.replace('"other"', '"p2":{"z":7},"other"')]))
+    assert bindings.values[3] == [(4, 6), (6, 6) if name == "WANTED" else (4, 7)]
 
 
 def test_without_the_fast_functions_nothing_is_decoded_in_the_loop() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.state.state_subtask import MAX_PARALLELISM, Subtask
+from tidegate.state import backend
 from tidegate.state.key_groups import range_for
 from tidegate.state.refs import StateFile
 
@@ -25,3 +26,9 @@ def make_subtask(tmp_path: Path) -> Callable[..., Subtask]:
         return Subtask(tmp_path, range_for(subtask, parallelism, MAX_PARALLELISM), files, **options)
 
     return make
+
+
+@pytest.fixture
+def nothing_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a subtask with much state: what is not cached is looked for in the store, and so are timers."""
+    monkeypatch.setattr(backend, "LEARNT_ANEW", -1)

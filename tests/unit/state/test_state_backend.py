@@ -18,7 +18,12 @@ from tidegate.base.hashing import new_token
 from tidegate.common.typeinfo import Types
 from tidegate.state import materialize
 from tidegate.state.backend import CATCH_UP, KeyedBackend
-from tidegate.state.descriptors import MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
+from tidegate.state.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
 from tidegate.state.key_groups import group_of
 from tidegate.state.keyed import ImmutableValueState
 from tidegate.state.lmdb_store import LmdbSnapshot, LmdbStore, open_lmdb
@@ -85,6 +90,7 @@ def test_the_store_never_holds_what_was_not_accepted(subtask: Subtask) -> None:
     before = tag(subtask)
     subtask.begin()
     count(subtask.backend, "a", "b")
+    subtask.backend.get(b"none")
     subtask.finish(accept=False)
     assert tag(subtask) != before  # brought to the first round by the second
     assert tag(subtask) == f"0-15:{subtask.accepted[0].upto}"
@@ -121,9 +127,10 @@ def test_only_missing_files_are_applied(subtask: Subtask, applied: list[tuple[st
 
 def test_a_store_is_brought_up_when_it_is_read(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
     for _ in range(3):
-        subtask.round(lambda b: count(b, "a"))
-    assert [wiped for _, wiped in applied] == [True]  # by the first round, to which all was new
-    subtask.round(lambda b: count(b, "b"))
+        subtask.round(lambda b: count(b, "a", "b"))
+    assert applied == []  # what is not cached does not exist
+    subtask.round(lambda b: b.get(b"none"))
+    assert [wiped for _, wiped in applied] == [True, False]
     assert applied[1:] == [(f"0-15:{subtask.accepted[2].upto}", False)]  # three files at once
 
 
@@ -141,6 +148,7 @@ def test_a_store_is_brought_up_before_a_merge(subtask: Subtask, applied: list[tu
 
 
 @pytest.mark.parametrize("timers", [True, False])
+@pytest.mark.usefixtures("nothing_is_whole")
 def test_a_store_with_timers_is_brought_up_at_once(subtask: Subtask, timers: bool) -> None:
     """Also if it was another worker who set the first one."""
 
@@ -281,11 +289,100 @@ def test_a_cache_is_not_brought_up_with_much_more_than_it_has(subtask: Subtask, 
     subtask.round(lambda b: count(b, *range(CATCH_UP * 2 + 1)))
     reads.clear()
     subtask.backend = ours
+    subtask.backend.registered()["count"].whole = False  # as if it had become too large once
     assert subtask.round(lambda b: read(b, 0, 1, 2)) == [1, 2, 2]
     assert len(reads) == 3
 
 
-def test_only_states_with_a_cache_learn(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("info", [Types.LONG(), Types.LIST(Types.LONG()), None])
+def test_whole_caches_follow_other_workers_and_read_nothing(
+    subtask: Subtask, applied: list[tuple[str, bool]], info: Any
+) -> None:
+    """Whichever worker runs a round, and whether values can change in place or not."""
+    descriptors = [
+        ValueStateDescriptor("value", info),
+        ListStateDescriptor("list", info),
+        MapStateDescriptor("map", Types.LONG(), Types.LONG()),
+    ]
+    made = (lambda n: n) if info is not None and info == Types.LONG() else (lambda n: [n])
+
+    def work(number: int) -> Callable[[KeyedBackend], None]:
+        def write(backend: KeyedBackend) -> None:
+            value, several, table = map(backend.state, descriptors)
+            for key in range(number, number + 10):
+                backend.context.key = key
+                assert value.value() == (made(key) if number and key < number + 7 else None)
+                value.update(made(key))
+                several.add(made(number))
+                table.put(number, key)
+                assert len(table.items()) == len(several.get())
+
+        return write
+
+    workers = [subtask.backend, subtask.new_backend()]
+    for worker in workers:
+        list(map(worker.state, descriptors))
+    for number in range(0, 30, 3):
+        subtask.backend = workers[number % 2]
+        subtask.round(work(number))
+    assert applied == []
+    subtask.backend = workers[0]
+    backend = subtask.begin()
+    assert all(state.whole for state in backend.registered().values())
+    backend.context.key = 20
+    assert [backend.state(d).get() for d in descriptors[1:2]] == [[made(n) for n in (12, 15, 18)]]
+    assert backend.state(descriptors[2]).items() == [(12, 20), (15, 20), (18, 20)]
+    backend.end()
+
+
+def test_a_map_that_is_cleared_leaves_nothing_in_the_files(make_subtask: Make) -> None:
+    table = MapStateDescriptor("map", Types.LONG(), Types.LONG())
+    subtask = make_subtask()
+
+    def put(*keys: int) -> Callable[[KeyedBackend], None]:
+        def write(backend: KeyedBackend) -> None:
+            backend.context.key = "a"
+            for key in keys:
+                backend.state(table).put(key, key)
+
+        return write
+
+    def replace(backend: KeyedBackend) -> None:
+        put(4)(backend)
+        backend.state(table).clear()
+        put(2, 9)(backend)
+
+    subtask.round(put(1, 2, 3))
+    subtask.round(replace)
+    for backend in (subtask.backend, subtask.new_backend(), make_subtask(cache_bytes=0).new_backend()):
+        backend.begin(subtask.accepted)
+        backend.context.key = "a"
+        assert backend.state(table).items() == [(2, 2), (9, 9)]
+        backend.end()
+
+
+def test_a_cache_that_becomes_too_large_is_not_whole(make_subtask: Make) -> None:
+    subtask = make_subtask(cache_bytes=20 * ENTRY_BYTES)
+    descriptors = [COUNT, ValueStateDescriptor("list", None), MapStateDescriptor("map", Types.LONG(), Types.LONG())]
+
+    def add(backend: KeyedBackend) -> list[int]:
+        found = []
+        for key in range(200):
+            backend.prefetch([key])
+            backend.context.key = key
+            value, several, table = map(backend.state, descriptors)
+            value.update((value.value() or 0) + 1)
+            several.update([*(several.value() or []), key])
+            table.put(1, (table.get(1) or 0) + 1)
+            found.append(value.value() + len(several.value()) + table.get(1))
+        return found
+
+    for number in range(1, 4):
+        assert subtask.round(add) == [3 * number] * 200
+        assert not any(state.whole for state in subtask.backend.registered().values())
+
+
+def test_states_learn_what_another_worker_has_written(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:
     total = ReducingStateDescriptor("total", lambda a, b: a + b, Types.LONG())
     anything = ValueStateDescriptor("anything", None)
 
@@ -306,7 +403,7 @@ def test_only_states_with_a_cache_learn(subtask: Subtask, monkeypatch: pytest.Mo
     monkeypatch.setattr(SingleState, "learn", lambda self, e: (learned.append(self.name), original(self, e))[1])
     subtask.backend = ours
     assert subtask.round(add) == [15, 3] * 3
-    assert sorted(learned) == ["count", "total"]
+    assert sorted(learned) == ["anything", "count", "total"]
 
 
 def test_a_cache_of_a_discarded_segment_is_dropped(subtask: Subtask) -> None:
@@ -486,6 +583,7 @@ def test_prefetch_leaves_hot_keys_alone_and_probes_now_and_then(
     monkeypatch.setattr(ImmutableValueState, "prefetch", counted)
 
     def work(backend: KeyedBackend) -> None:
+        backend.state(COUNT).whole = False  # as if it had become too large once
         for _ in range(10):
             backend.prefetch([1] * 10)
             count(backend, *([1] * 10))
@@ -538,6 +636,7 @@ def test_a_zombie_cannot_damage_a_store(subtask: Subtask) -> None:
     assert subtask.round(lambda b: read(b, "a", "b")) == [3, 2]
 
 
+@pytest.mark.usefixtures("nothing_is_whole")
 def test_a_store_moved_by_another_process_is_looked_at_again(subtask: Subtask) -> None:
     for _ in range(3):
         subtask.round(lambda b: count(b, "a"))
@@ -561,6 +660,7 @@ def test_a_store_moved_by_another_process_is_looked_at_again(subtask: Subtask) -
     subtask.backend.end()
 
 
+@pytest.mark.usefixtures("nothing_is_whole")
 def test_a_store_moved_all_the_time_is_an_error(subtask: Subtask) -> None:
     subtask.round(lambda b: count(b, "a"))
     subtask.backend = subtask.new_backend()
@@ -582,6 +682,7 @@ def test_a_store_moved_all_the_time_is_an_error(subtask: Subtask) -> None:
     assert "10 times" in str(caught.value)
 
 
+@pytest.mark.usefixtures("nothing_is_whole")
 def test_a_rebuild_that_is_killed_begins_again(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(materialize, "BLOCKS_PER_TRANSACTION", 1)
     monkeypatch.setattr(materialize, "ENTRIES_PER_BLOCK", 200)

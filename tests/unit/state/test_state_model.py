@@ -319,6 +319,8 @@ def test_the_histories_have_every_backend() -> None:
 @pytest.mark.parametrize(("kind", "seed"), HISTORIES)
 def test_a_random_history_is_that_of_plain_dicts(monkeypatch: pytest.MonkeyPatch, seed: int, kind: str) -> None:
     monkeypatch.setattr(backend, "CATCH_UP", (4, 1000)[seed % 2])
+    monkeypatch.setattr(backend, "LEARNT_ANEW", (8 << 20, -1, 2000)[seed % 3])
+    monkeypatch.setattr(backend, "MOST_TIMERS", (50_000, 3)[seed // 2 % 2])
     with tempfile.TemporaryDirectory(dir=choose_root()) as directory:  # in memory: RocksDB syncs whenever it is opened
         history = History(Path(directory), seed, kind)
         try:

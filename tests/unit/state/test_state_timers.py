@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from tests.unit.state.state_subtask import MAX_PARALLELISM, Subtask
 from tidegate.base.errors import ArgumentTypeError, StateAccessError
+from tidegate.state import backend as backend_module
 from tidegate.state import timers as timers_module
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.key_groups import range_for
-from tidegate.state.lmdb_store import LmdbSnapshot
+from tidegate.state.lmdb_store import LmdbSnapshot, LmdbStore
 
 KEYS = ["a", "b", ("c", 1), "long" * 300]
 
@@ -130,6 +131,7 @@ def test_timers_of_a_failed_round_are_forgotten(subtask: Subtask) -> None:
     assert subtask.round(lambda b: fire(b, 100)) == [(10, "a")]
 
 
+@pytest.mark.usefixtures("nothing_is_whole")
 def test_a_round_with_no_due_timer_reads_one(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:
     subtask.round(lambda b: register(b, *((time, time) for time in range(1000, 3000))))
     subtask.round(lambda b: None)
@@ -233,3 +235,27 @@ def test_timers_are_those_of_a_plain_set(tmp_path_factory: Any, actions: list[tu
                 subtask.begin()
         assert {(moment, key) for moment, key, _ in queue.due(100)} == model
         subtask.backend.end()
+
+
+def test_few_timers_stay_in_memory_and_follow_other_workers(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is not opened for them, until they are too many."""
+    opened: list[str] = []
+    original = LmdbStore.snapshot
+    monkeypatch.setattr(LmdbStore, "snapshot", lambda self: (opened.append(self.path), original(self))[1])
+    workers = [subtask.backend, subtask.new_backend()]
+    for number in range(6):
+        subtask.backend = workers[number % 2]
+
+        def work(backend: KeyedBackend, number: int = number) -> list[tuple[int, Any]]:
+            register(backend, *((100 * number + n, "a") for n in range(20)))
+            backend.context.key = "a"
+            backend.event_timers.delete(100 * number - 85)
+            return fire(backend, 100 * number + 9)
+
+        expected = [*range(100 * number - 90, 100 * number - 80)] if number else []
+        expected = [time for time in expected if time != 100 * number - 85] + [100 * number + n for n in range(10)]
+        assert subtask.round(work) == [(time, "a") for time in expected]
+    assert opened == []
+    monkeypatch.setattr(backend_module, "MOST_TIMERS", 5)
+    assert subtask.round(lambda b: fire(b, 10_000)) == [(510 + n, "a") for n in range(10)]
+    assert opened

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from tidegate.base.errors import ProgramError, StateAccessError
 from tidegate.base.user_code import UserFunction, UserValue
@@ -134,40 +134,48 @@ class SubtaskRuntimeContext:
 
 
 class SubtaskTimerService:
-    """Set timers and read the time of one operator."""
+    """Set timers and read the time of one operator. The methods for timers are those of its queues: many functions set timers for
+    every record."""
 
-    __slots__ = ("_backend", "_operator", "_time", "current_processing_time")
+    __slots__ = (
+        "_operator",
+        "_time",
+        "current_processing_time",
+        "delete_event_time_timer",
+        "delete_processing_time_timer",
+        "register_event_time_timer",
+        "register_processing_time_timer",
+    )
+
+    register_event_time_timer: Callable[[int], None]
+    register_processing_time_timer: Callable[[int], None]
+    delete_event_time_timer: Callable[[int], None]
+    delete_processing_time_timer: Callable[[int], None]
 
     def __init__(
         self, operator: Operator, time: EventTime, backend: KeyedBackend | None, now_ms: Callable[[], int]
     ) -> None:
-        self._operator, self._time, self._backend = operator, time, backend
+        self._operator, self._time = operator, time
         self.current_processing_time = now_ms
+        if backend is None:
+            self.register_event_time_timer = self.register_processing_time_timer = self._refuse
+            self.delete_event_time_timer = self.delete_processing_time_timer = self._refuse
+            return
+        self.register_event_time_timer = backend.event_timers.register
+        self.register_processing_time_timer = backend.processing_timers.register
+        self.delete_event_time_timer = backend.event_timers.delete
+        self.delete_processing_time_timer = backend.processing_timers.delete
 
     def current_watermark(self) -> int:
         return self._time.watermark
 
-    def register_processing_time_timer(self, timestamp: int) -> None:
-        self._timers().processing_timers.register(timestamp)
-
-    def register_event_time_timer(self, timestamp: int) -> None:
-        self._timers().event_timers.register(timestamp)
-
-    def delete_processing_time_timer(self, timestamp: int) -> None:
-        self._timers().processing_timers.delete(timestamp)
-
-    def delete_event_time_timer(self, timestamp: int) -> None:
-        self._timers().event_timers.delete(timestamp)
-
-    def _timers(self) -> KeyedBackend:
-        if self._backend is None:
-            raise StateAccessError(
-                "Timers can only be set on a keyed stream",
-                where=f"operator '{self._operator.name}'",
-                found="the operator's input is not keyed",
-                cure="call key_by(...) before process(...)",
-            )
-        return self._backend
+    def _refuse(self, timestamp: int) -> NoReturn:
+        raise StateAccessError(
+            "Timers can only be set on a keyed stream",
+            where=f"operator '{self._operator.name}'",
+            found="the operator's input is not keyed",
+            cure="call key_by(...) before process(...)",
+        )
 
 
 class ProcessContext:

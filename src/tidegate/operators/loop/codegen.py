@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from tidegate.base.portable_errors import with_causes
 from tidegate.base.user_code import CHAIN_FILE, UserFunction, with_user_frame
 from tidegate.graph.plan import ChainNode
-from tidegate.graph.transformation import OutputTag, Partitioning
+from tidegate.graph.transformation import OutputTag, Partitioning, Ship
 from tidegate.operators.contracts.batch import INT, Batch, ColumnBatch, Keys, Rows, TimeList
 from tidegate.operators.contracts.operator import StreamOperator
 from tidegate.operators.flow.outputs import EdgeOutput
@@ -315,6 +315,8 @@ class LoopSource:
                 most = decoding.limit()
                 fits += f" and {self.bind('len', len)}({each.text}) <= {most}"
                 self.holds_while(partial(_is_limit, most))
+                for check in each.holds:
+                    self.holds_while(check)
                 whole = f"tg_d{at}" if each.changes else each.text
                 kept = [f"{indent}{whole} = {each.text}"] if each.changes else []
                 self._parts_of |= {name: (whole, path) for name, path in each.parts.items()}
@@ -366,6 +368,15 @@ class LoopSource:
             identity = key_identity(partitioning.key_type)
             # one class after the other: a look into a set costs three times as much
             safe = sorted(identity.safe, key=lambda kind: kind.__name__)
+            fields = (
+                identity.fields if partitioning.ship is Ship.HASH else ()
+            )  # the width of ints is checked by the router
+            if fields:
+                kinds = [self.bind(f"y{label}{kind.__name__}", kind) for kind in (tuple, *fields)]
+                checks = [f"{key}[{n}].__class__ is not {kind}" for n, kind in enumerate(kinds[1:])]
+                length = f"{self.bind('len', len)}({key}) != {len(fields)}"
+                self.line(depth, f"if {' or '.join((f'{key}.__class__ is not {kinds[0]}', length, *checks))}:", owner)
+                depth += 1
             other = [f"{key}.__class__ is not {self.bind(f'y{label}{kind.__name__}', kind)}" for kind in safe]
             if other:
                 self.line(depth, f"if {' and '.join(other)}:", owner)

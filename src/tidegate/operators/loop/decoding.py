@@ -3,6 +3,8 @@
 A statement ``x = json.loads(text)`` of a loop becomes a call of msgspec, without a call of a Python function. The loop's text
 also tells what is read of ``x``: ``x["bid"]["price"]``, ``x.get("id")``, variables set from such parts. If nothing else can see
 ``x``, msgspec makes dicts that have only these fields, and passes over the others. It checks the syntax of what it passes over.
+A key may also be a constant of the program, or come from a tuple of texts, ``x[KINDS[x["kind"]]]``: then all of these keys are
+decoded.
 
 Whatever msgspec refuses goes to the function that the user has called, so errors are the standard library's. A number of
 very many digits is the one thing that only the standard library refuses, so longer texts are not decoded in part.
@@ -25,6 +27,7 @@ from tidegate.operators.loop import fast_json
 
 REFUSED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _MOST_FIELDS = 64
+_MOST_KEYS = 16
 
 Path = tuple[str, ...]
 Paths = tuple[Path, ...]
@@ -33,7 +36,7 @@ Paths = tuple[Path, ...]
 class Decoded(NamedTuple):
     """Describe a statement ``variable = json.loads(text)``. ``line``: its index in the loop's text. ``fields``: what is used, in
     order; None: the whole value. ``parts``: variables that hold parts of the value, with their paths. ``changes``: the loop's text
-    sets the variable ``text``."""
+    sets the variable ``text``. ``holds``: this is so while all of these checks hold."""
 
     line: int
     variable: str
@@ -41,6 +44,7 @@ class Decoded(NamedTuple):
     fields: Paths | None
     parts: dict[str, Path]
     changes: bool
+    holds: tuple[Callable[[], bool], ...] = ()
 
 
 def decoded_in(text: str, names: dict[str, Any], scope: dict[str, Any], *, only_used: bool) -> list[Decoded]:
@@ -51,14 +55,20 @@ def decoded_in(text: str, names: dict[str, Any], scope: dict[str, Any], *, only_
     if not found:
         return []
     found.sort(key=lambda each: each[0].lineno)  # ast.walk goes by depth
-    uses = _Uses(tree) if only_used else None
+    uses = _Uses(tree, names, scope) if only_used else None
     changed = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     results = []
     for node, variable, argument in found:
         parts, fields = ({}, None) if uses is None else uses.of(variable, node)
         results.append(
             Decoded(
-                node.lineno - 1, variable, argument, fields, parts if fields is not None else {}, argument in changed
+                node.lineno - 1,
+                variable,
+                argument,
+                fields,
+                parts if fields is not None else {},
+                argument in changed,
+                () if uses is None or fields is None else tuple(uses.relied),
             )
         )
     return results
@@ -126,7 +136,9 @@ def _meant(node: ast.expr, names: dict[str, Any], scope: dict[str, Any]) -> obje
 class _Uses:
     """Find what a text reads of a variable. Whatever is not a read of a field by its name uses the whole value."""
 
-    def __init__(self, tree: ast.AST) -> None:
+    def __init__(self, tree: ast.AST, names: dict[str, Any], scope: dict[str, Any]) -> None:
+        self._names_bound, self._scope = names, scope
+        self.relied: list[Callable[[], bool]] = []
         self._parent: dict[ast.AST, ast.AST] = {}
         self._names: dict[str, list[ast.Name]] = {}
         for node in ast.walk(tree):
@@ -181,12 +193,17 @@ class _Uses:
         if isinstance(node.ctx, ast.Store):
             return
         part: ast.AST = node
+        paths = [path]
         while (read := self._read(part)) is not None:
-            key, part, sure = read
-            path = (*path, key)
+            keys, part, sure = read
+            paths = [(*path, key) for path in paths for key in keys]
             if not sure:
                 break
         parent = self._parent[part]
+        if len(paths) > 1:  # no variable stands for several parts
+            yield from ((path, None) for path in paths)
+            return
+        [path] = paths
         match parent:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if value is part and part is not node:
                 yield path, name
@@ -201,21 +218,42 @@ class _Uses:
             case _:
                 yield path, None
 
-    def _read(self, node: ast.AST) -> tuple[str, ast.AST, bool] | None:
-        """Return the key that is read of the expression, the expression that reads it, and whether the result can only be the
-        field, or None."""
+    def _read(self, node: ast.AST) -> tuple[tuple[str, ...], ast.AST, bool] | None:
+        """Return the key that is read of the expression, or all keys that it may be; the expression that reads it; and whether
+        the result can only be the field, or None."""
         parent = self._parent[node]
         match parent:
             case ast.Subscript(value=value, slice=ast.Constant(value=str(key)), ctx=ast.Load()) if value is node:
-                return key, parent, True
+                return (key,), parent, True
+            case ast.Subscript(value=value, slice=index, ctx=ast.Load()) if value is node:
+                keys = self._keys(index)
+                return None if keys is None else (keys, parent, True)
             case ast.Attribute(value=value, attr="get", ctx=ast.Load()) if value is node:
                 call = self._parent[parent]
                 match call:
                     case ast.Call(func=function, args=[ast.Constant(value=str(key)), *others], keywords=[]) if (
                         function is parent and len(others) <= 1 and not any(isinstance(o, ast.Starred) for o in others)
                     ):
-                        return key, call, not others
+                        return (key,), call, not others
         return None
+
+    def _keys(self, index: ast.expr) -> tuple[str, ...] | None:
+        """Return what an index may be, if it is a name for a text, or for a tuple of texts with an index of its own. Nobody can
+        change either, and a check tells whether the name still stands for it."""
+        found = _meant(index, self._names_bound, self._scope)
+        if type(found) is str:
+            self._rely(index, found)
+            return (found,)
+        if not isinstance(index, ast.Subscript):
+            return None
+        found = _meant(index.value, self._names_bound, self._scope)
+        if type(found) is not tuple or not 0 < len(found) <= _MOST_KEYS or set(map(type, found)) != {str}:
+            return None
+        self._rely(index.value, found)
+        return found
+
+    def _rely(self, node: ast.expr, found: object) -> None:
+        self.relied.append(lambda: _meant(node, self._names_bound, self._scope) is found)
 
     def _holds_only(self, name: str, path: Path, parts: dict[str, Path], made: ast.AST) -> bool:
         """Tell whether nothing but the part is put into a variable, or None when it is released."""

@@ -111,6 +111,7 @@ def _explained(chain: Chain, place: Place, known: list[tuple[Rewrite, Findings]]
         refusal = _refusal(rewrite, chain, place, found)
         if refusal is None:
             how = rewrite.name
+            reasons += rewrite.notes(found.of(place.function))
             break
         reasons.append(f"not {rewrite.name}: {refusal}")
     if place.edge is None and place.node.operator.spec.folds_columns:

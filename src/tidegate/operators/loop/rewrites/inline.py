@@ -1,7 +1,7 @@
 """Write a function's body (``bodies.py``) into the loop instead of a call.
 
 A value state of the current key is then an entry of a dict, and a field of a record that comes as columns is a
-variable.
+variable. Where an f-string writes what is a float as far as one can see, msgspec finds the digits (``float_text``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from itertools import repeat
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from tidegate.base.user_code import UserFunction
+import msgspec
+
+from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.operators.loop.rewrites import callees, meaning
 from tidegate.operators.loop.rewrites.bodies import Body, body_of, constant_index, own_attribute
 from tidegate.operators.loop.rewrites.meaning import lingering
@@ -61,6 +63,9 @@ class Inline(Rewrite):
         body = body_of(function)
         meaning.check(body)
         return Inlined(body, callees.check(body, function, opened=False).helpers)
+
+    def notes(self, prepared: Inlined) -> list[str]:
+        return ["floats of f-strings are written by faster code"] if _writes_floats(prepared.body) else []
 
     def call(self, text: LoopText, call: Call, prepared: Inlined, out: str) -> bool:
         body = prepared.body
@@ -182,7 +187,10 @@ def _write(
     def line(level: int, code: str, statement: ast.AST) -> None:
         text.line(level, code, call.owner._replace(place=body.place(statement)))
 
-    write = Inliner(body, names, cells, fields, foreign, line, returned, yielded)
+    text_of_float = text.bind("float_text", float_text) if _writes_floats(body) else ""
+    rename = _Rename(names, cells, body.parameters[0] if body.parameters else "", fields, foreign)
+    rename.floats, rename.float_text = _float_variables(body), text_of_float
+    write = Inliner(rename, line, returned, yielded)
     if body.early:
         text.line(depth, "while True:", None)  # a return is a break out of it
     write.block(body.statements, depth + body.early)
@@ -229,11 +237,7 @@ class _Held:
 
 
 class Inliner:
-    """Write the statements of a body. ``names``: the body's names -> names in the loop. ``cells``: attribute of
-    ``self`` -> the dicts of a value state that hold its value per key (state/keyed.py): the first is read, all are
-    written. ``fields``: a parameter that is a tuple -> the variables of its fields in the loop. Afterwards
-    ``used_fields`` has the fields that were used. ``foreign``: a global of another module -> the variable with the dict of
-    this module.
+    """Write the statements of a body. Afterwards ``used_fields`` has the fields that were used.
 
     ``returned(text, depth, statement)`` and ``yielded`` write what happens with a value; a text None stands for a bare
     return.
@@ -241,16 +245,12 @@ class Inliner:
 
     def __init__(
         self,
-        body: Body,
-        names: Mapping[str, str],
-        cells: Mapping[str, tuple[str, ...]],
-        fields: Mapping[str, list[str]],
-        foreign: Mapping[str, str],
+        rename: _Rename,
         line: Line,
         returned: Callable[[str | None, int, ast.AST], None],
         yielded: Callable[[str, bool, int, ast.AST], None],
     ) -> None:
-        self._rename = _Rename(names, cells, body.parameters[0] if body.parameters else "", fields, foreign)
+        self._rename = rename
         self._line, self._returned, self._yielded = line, returned, yielded
 
     def block(self, statements: list[ast.stmt], depth: int) -> None:
@@ -303,7 +303,16 @@ class Inliner:
 
 class _Rename(ast.NodeVisitor):
     """Rename names of the body to names of the loop; turn reads and writes of a value state into accesses of its dict.
-    The result is a new tree."""
+    The result is a new tree.
+
+    ``names``: the body's names -> names in the loop. ``cells``: attribute of ``self`` -> the dicts of a value state that
+    hold its value per key (state/keyed.py): the first is read, all are written. ``fields``: a parameter that is a tuple ->
+    the variables of its fields in the loop. ``foreign``: a global of another module -> the variable with the dict of this
+    module. ``floats``: variables that hold floats, as far as one can see; ``float_text``: the function's name.
+    """
+
+    floats: frozenset[str] = frozenset()
+    float_text = ""
 
     def __init__(
         self,
@@ -337,6 +346,12 @@ class _Rename(ast.NodeVisitor):
         self.used_fields.add(fields[index])
         return ast.Name(fields[index], ast.Load())
 
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
+        if not _is_float(node, self.floats):
+            return self.generic_visit(node)
+        made = ast.Call(ast.Name(self.float_text, ast.Load()), [self.visit(node.value)], [])
+        return ast.FormattedValue(made, node.conversion, None)
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
         cells = self._dicts(node, "value", 0)
         return self.generic_visit(node) if cells is None else _entry(cells[0], ast.Load())
@@ -365,6 +380,55 @@ def _entry(cell: str, context: ast.expr_context) -> ast.Subscript:
 
 def _is_read(node: ast.Subscript) -> bool:
     return isinstance(node.ctx, ast.Load)
+
+
+# -- floats in f-strings ---------------------------------------------------------------------------------------------------
+
+_encode: Callable[[float], bytes] = msgspec.json.Encoder().encode
+
+
+def float_text(value: UserValue) -> UserValue:
+    """Return what an f-string writes in the place of a float. Other values are returned themselves: the f-string asks them.
+
+    Between these limits ``repr`` writes no exponent, and both write the fewest digits that stand for the float.
+    """
+    if type(value) is float and (1e-4 <= value < 1e16 or -1e16 < value <= -1e-4):
+        return _encode(value).decode()
+    return value
+
+
+def _is_float(part: ast.AST, variables: frozenset[str]) -> bool:
+    """Tell whether the part is a place of an f-string without a format, for what is a float as far as one can see. A wrong guess
+    costs some time, and never another text."""
+    if not isinstance(part, ast.FormattedValue) or part.conversion != -1 or part.format_spec is not None:
+        return False
+    return _makes_float(part.value) or (isinstance(part.value, ast.Name) and part.value.id in variables)
+
+
+def _writes_floats(body: Body) -> bool:
+    variables = _float_variables(body)
+    return any(_is_float(part, variables) for part in body.parts())
+
+
+def _makes_float(node: ast.expr) -> bool:
+    match node:
+        case ast.BinOp(op=ast.Div()):
+            return True
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Add() | ast.Sub(), right=right):
+            return any(isinstance(side, ast.Constant) and type(side.value) is float for side in (left, right))
+    return False
+
+
+def _float_variables(body: Body) -> frozenset[str]:
+    """Return the variables to which the body gives floats only."""
+    found = {
+        target.id
+        for part in body.parts()
+        if isinstance(part, ast.Assign) and _makes_float(part.value)
+        for target in part.targets
+        if isinstance(target, ast.Name)
+    }
+    return frozenset(found)
 
 
 def state_attributes(body: Body, helpers: Iterable[Body] = ()) -> set[str]:

@@ -130,6 +130,10 @@ class Rewrite:
     def check_place(self, chain: Chain, place: Place, prepared: Findings) -> None:
         """Raise Refused on the driver if a function that ``prepare`` has taken will not be taken at this place."""
 
+    def notes(self, prepared: Any) -> list[str]:
+        """Return what else the rewrite changes in a function that it takes, in words for the user."""
+        return []
+
     def call(self, text: LoopText, call: Call, prepared: Any, out: str) -> bool:
         """Write code after which ``out`` holds the function's result. Return False if nothing was written."""
         return False
