@@ -15,8 +15,8 @@ import numpy as np
 from tidegate.base.arguments import shown, wrong
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError
 from tidegate.base.imports import library
-from tidegate.connectors.formats.arrow_batches import ArrowBatch, Layout
 from tidegate.datastream.functions import Function
+from tidegate.operators.contracts.arrow_batch import ArrowBatch, Layout
 from tidegate.operators.contracts.batch import Batch, Times
 from tidegate.operators.contracts.functions import FunctionWrapper, method_of
 

@@ -11,10 +11,12 @@ from typing import Any
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import CorruptFileError, ProgramError
 from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
-from tidegate.common.typeinfo import DecimalTypeInfo, ListTypeInfo, RowTypeInfo, TypeInformation, Types
+from tidegate.common.typeinfo import INTEGER_BITS, DecimalTypeInfo, ListTypeInfo, RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.files.file_format import StreamFormat, decompressed, unchanged
-from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
+from tidegate.connectors.formats.columns import ROWS, RowColumns
 from tidegate.connectors.formats.csv_schemas import BadCell, CsvCells, CsvDialect, CsvLines
+from tidegate.operators.contracts.arrow_batch import DecodedBatch, Layout, ParsedColumns, has_arrow
+from tidegate.operators.contracts.batch import Batch
 from tidegate.table.types import DataType, info_of
 
 
@@ -203,6 +205,12 @@ def _single(what: str, char: str) -> str:
     return char
 
 
+_COLUMNAR = frozenset(
+    [*INTEGER_BITS, "BOOLEAN", "DOUBLE", "STRING", "SQL_DATE", "LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME"]
+)
+"""Types whose values are the same as rows and as Arrow's columns."""
+
+
 class CsvReaderFormat(StreamFormat):
     """Read rows of CSV files. A quoted cell may contain a line break, so one subtask reads a whole file in one round, unless there
     are no quotes or ``quoted_line_breaks=False`` promises that no cell contains one."""
@@ -210,6 +218,8 @@ class CsvReaderFormat(StreamFormat):
     def __init__(self, schema: CsvSchema, charset: str, quoted_line_breaks: bool) -> None:
         super().__init__(charset)
         self._schema, self._breaks = schema, quoted_line_breaks and schema.dialect.quote is not None
+        self._layout = Layout(schema.row_type)
+        self._columnar = all(info.describe() in _COLUMNAR for info in schema.row_type.get_field_types())
 
     @staticmethod
     def for_schema(schema: CsvSchema, *, charset: str = "UTF-8", quoted_line_breaks: bool = True) -> CsvReaderFormat:
@@ -226,7 +236,7 @@ class CsvReaderFormat(StreamFormat):
         headed = self._schema.use_header or self._schema.skip_first
         return not self._breaks and not headed and super().can_cut(path)
 
-    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any] | Batch]:
         schema = self._schema
         cells = CsvCells(schema.row_type, schema.separators, schema.dialect.null)
         if self.can_cut(path):
@@ -238,16 +248,21 @@ class CsvReaderFormat(StreamFormat):
         with unchanged(path, size).open_stream("") as stream:
             for rows in self._batches(_NumberedLines(self._text(stream, path), schema.dialect.comments), path):
                 try:
-                    yield rows_of(cells.columns(rows), cells.names)
+                    yield self._batch(cells.columns(rows))
                 except BadCell as error:
                     raise _bad(path, self._line_of(path, size, done + error.row), str(error)) from None
                 done += len(rows)
 
-    def _of_lines(self, lines: list[str], cells: CsvCells, path: str) -> list[Any]:
+    def _batch(self, columns: list[list[Any]]) -> Batch | list[Any]:
+        """The records of parsed columns. A type without a column in Arrow, or one that changes a value, gives rows."""
+        found = ParsedColumns(columns, self._schema.row_type.get_field_names())
+        return DecodedBatch(found, self._layout) if self._columnar and has_arrow() else found.rows()
+
+    def _of_lines(self, lines: list[str], cells: CsvCells, path: str) -> Batch | list[Any]:
         dialect = self._schema.dialect
         texts = [text for text in lines if text and not (dialect.comments and text.startswith("#"))]
         try:
-            return rows_of(cells.columns(list(dialect.cells(texts))), cells.names)
+            return self._batch(cells.columns(list(dialect.cells(texts))))
         except BadCell as error:
             raise _bad(path, f"line {texts[error.row]!r:.80}", str(error)) from None
 

@@ -31,8 +31,9 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row
-from tidegate.connectors.formats.columns import RowColumns, named_row, rows_of
+from tidegate.connectors.formats.columns import RowColumns
 from tidegate.connectors.formats.json_rows import clock_time, timestamp
+from tidegate.operators.contracts.arrow_types import named_row, rows_of
 
 Converter = Callable[[Any], Any]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from types import GenericAlias
 from typing import Any, NamedTuple, Optional
 
@@ -26,7 +27,9 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row
-from tidegate.connectors.formats.columns import named_row, rows_of_fields, same
+from tidegate.operators.contracts.arrow_batch import DecodedBatch, Layout, has_arrow
+from tidegate.operators.contracts.arrow_types import named_row, rows_of_fields, same
+from tidegate.operators.contracts.batch import Batch
 
 Converter = Callable[[Any], Any]
 _PLAIN = frozenset(["BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "DOUBLE", "STRING"])
@@ -42,8 +45,10 @@ class JsonRows:
         exact = "BIG_DEC" in row_type.describe()  # decimals keep the digits of the text
         self._decode = msgspec.json.Decoder(float_hook=decimal.Decimal if exact else None).decode
         plain = _plain_row(row_type, strict)
+        self._struct = None if plain is None else plain.schema
         self._lines = None if plain is None else msgspec.json.Decoder(plain.schema).decode_lines
         self._inner = {} if plain is None else plain.inner
+        self._layout = Layout(row_type)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _json_rows, (self._type, self._strict, self._lenient)
@@ -64,31 +69,66 @@ class JsonRows:
 
     def rows(self, messages: list[bytes]) -> list[Any]:
         """The row of each message. Messages of one line are parsed together, directly to the types of the columns, in C."""
-        if self._lines is not None:
-            joined = b"\n".join(messages)
-            try:
-                found = self._lines(joined) if joined.count(b"\n") == len(messages) - 1 else []
-            except msgspec.MsgspecError:
-                found = []  # parse one by one below, to find the message
-            if len(found) == len(messages):
-                return self._made(found)
-        return [self.row(message) for message in messages]
+        found = self._together(messages)
+        return [self.row(message) for message in messages] if found is None else found.rows()
 
-    def rows_of_lines(self, data: bytes) -> list[Row] | None:
-        """The rows of whole lines, parsed at once; None: the caller must parse the lines one by one."""
+    def batch(self, messages: list[bytes]) -> Batch | list[Any]:
+        """The same as a batch whose reader decides whether it gets rows or columns; a list if a message has no row, or if
+        not all messages could be parsed together."""
+        found = self._together(messages)
+        return [self.row(message) for message in messages] if found is None else self._batch(found)
+
+    def _together(self, messages: list[bytes]) -> _Objects | None:
+        joined = b"\n".join(messages)
+        found = self._parsed(joined) if joined.count(b"\n") == len(messages) - 1 else None
+        return found if found is not None and len(found) == len(messages) else None
+
+    def batch_of_lines(self, data: bytes) -> Batch | list[Row] | None:
+        """The records of whole lines, parsed at once; None: the caller must parse the lines one by one."""
+        found = self._parsed(data)
+        return None if found is None else self._batch(found)
+
+    def _parsed(self, data: bytes) -> _Objects | None:
         if self._lines is None:
             return None
         try:
-            return self._made(self._lines(data))
-        except (msgspec.MsgspecError, TypeError):  # other objects, or a null among the lines
+            found = self._lines(data)
+        except msgspec.MsgspecError:  # parse one by one, to find the message
             return None
+        return _Objects(found, self._names, self._inner) if {self._struct}.issuperset(map(type, found)) else None
 
-    def _made(self, structs: list[Any]) -> list[Row]:
-        rows = rows_of_fields(map(msgspec.structs.astuple, structs), self._names)
+    def _batch(self, found: _Objects) -> Batch | list[Row]:
+        return DecodedBatch(found, self._layout) if has_arrow() else found.rows()
+
+
+class _Objects:
+    """Parsed objects: structs with a field for each field of the rows. ``inner``: converters of some fields."""
+
+    def __init__(self, structs: list[Any], names: list[str], inner: dict[int, Converter]) -> None:
+        self._structs, self._names, self._inner = structs, names, inner
+
+    def __len__(self) -> int:
+        return len(self._structs)
+
+    def rows(self) -> list[Row]:
+        rows = rows_of_fields(map(msgspec.structs.astuple, self._structs), self._names)
         for field, convert in self._inner.items():
             for row in rows:
                 row._values[field] = convert(row._values[field])
         return rows
+
+    def columns(self) -> Sequence[Sequence[Any]]:
+        columns: list[Sequence[Any]] = list(zip(*map(msgspec.structs.astuple, self._structs), strict=True))
+        for field, convert in self._inner.items() if columns else ():
+            columns[field] = list(map(convert, columns[field]))
+        return columns or [()] * len(self._names)
+
+    def field(self, number: int) -> Sequence[Any]:
+        values = list(map(operator.attrgetter(f"f{number}"), self._structs))
+        return values if number not in self._inner else list(map(self._inner[number], values))
+
+    def part(self, start: int, end: int) -> _Objects:
+        return _Objects(self._structs[start:end], self._names, self._inner)
 
 
 def _json_rows(row_type: RowTypeInfo, strict: bool, lenient: bool) -> JsonRows:

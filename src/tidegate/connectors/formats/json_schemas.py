@@ -17,6 +17,7 @@ from tidegate.common.serialization import (
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.files.file_format import StreamFormat, text_lines
 from tidegate.connectors.formats.json_rows import JsonObjects, JsonRows
+from tidegate.operators.contracts.batch import Batch
 from tidegate.table.types import DataType, row_of
 
 
@@ -200,18 +201,18 @@ class JsonLinesFormat(StreamFormat):
     def produced_type(self) -> TypeInformation:
         return self._type
 
-    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any] | Batch]:
         if not self.can_cut(path):
             for lines in super().read(path, size, start, end):
                 yield self._one_by_one(lines, path)
             return
         for position, data in self.blocks(path, size, start, end):
             for at, piece in _pieces(data):
-                rows = self._rows.rows_of_lines(piece)
-                if rows is None:
-                    rows = self._one_by_one(text_lines(piece, path, position + at, self.charset), path)
-                if rows:
-                    yield rows
+                found = self._rows.batch_of_lines(piece)
+                if found is None:
+                    found = self._one_by_one(text_lines(piece, path, position + at, self.charset), path)
+                if len(found):
+                    yield found
 
     def _one_by_one(self, lines: list[str], path: str) -> list[Any]:
         try:

@@ -360,7 +360,7 @@ def numbered(values: list[UserValue]) -> tuple[list[UserValue], Int64s]:
 
 def _keys_of(batch: Batch) -> tuple[list[UserValue], Int64s]:
     """Do the same for the keys of a batch. Ints that lie close together need no dict."""
-    keys = None if batch.key_field is None else batch.columns[batch.key_field]
+    keys = None if batch.key_field is None else batch.column(batch.key_field)
     if keys is None or keys.dtype.kind != INT:
         return numbered(batch.keys or [])
     low, length = int(keys.min()), len(batch)
