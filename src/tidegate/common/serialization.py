@@ -201,6 +201,10 @@ class BulkWriterFactory(ABC):
     def pack(self, values: list[Any]) -> bytes:
         """Check a batch against the format's columns and turn it into bytes for ``write``. Raise for a record that does not fit."""
 
+    def pack_columns(self, columns: Any, row_type: TypeInformation) -> bytes | None:
+        """Do the same for a ``pyarrow.RecordBatch`` with the columns of a row type. None: ``pack`` gets the records."""
+        return None
+
     @abstractmethod
     def write(self, batches: Iterator[bytes], target: Any) -> None:
         """Write a whole file with the records of the batches to a binary stream."""

@@ -16,11 +16,11 @@ from tests.unit.connectors.format_examples import ITEM, ITEM_COLUMNS, RECORD, cs
 from tidegate.base.errors import CorruptFileError, UserCodeError
 from tidegate.common import Row, Types
 from tidegate.connectors.files.source import FileSource
-from tidegate.operators.contracts.arrow_batch import ArrowBatch
 from tidegate.datastream.formats.avro import AvroFormat, AvroInputFormat, AvroSchema
 from tidegate.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from tidegate.datastream.formats.json import JsonLinesFormat
 from tidegate.datastream.formats.parquet import AvroParquetReaders, AvroParquetWriters, ParquetColumnarRowInputFormat
+from tidegate.operators.contracts.arrow_batch import ArrowBatch
 from tidegate.operators.contracts.batch import ColumnBatch
 from tidegate.operators.contracts.source import Batch, SplitInterval, SplitReader
 from tidegate.table import DataTypes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,7 +15,8 @@ from tidegate.common.typeinfo import INTEGER_BITS, DecimalTypeInfo, ListTypeInfo
 from tidegate.connectors.files.file_format import StreamFormat, decompressed, unchanged
 from tidegate.connectors.formats.columns import ROWS, RowColumns
 from tidegate.connectors.formats.csv_schemas import BadCell, CsvCells, CsvDialect, CsvLines
-from tidegate.operators.contracts.arrow_batch import DecodedBatch, Layout, ParsedColumns, has_arrow
+from tidegate.operators.contracts.arrow_batch import DecodedBatch, Layout, ParsedColumns, has_arrow, is_same_type
+from tidegate.operators.contracts.arrow_types import row_values
 from tidegate.operators.contracts.batch import Batch
 from tidegate.table.types import DataType, info_of
 
@@ -350,8 +351,18 @@ class CsvBulkWriterFactory(RowDataBulkWriterFactory):
             columns = RowColumns(schema.row_type, "CSV writer")
             self._made = columns, CsvLines(schema.row_type, schema.separators, schema.dialect)
         columns, lines = self._made
-        end = schema.dialect.line_end
-        return (end.join(lines.lines(columns(values))) + end).encode()
+        return self._packed(lines, columns(values))
+
+    def _packed(self, lines: CsvLines, columns: Sequence[Sequence[Any]]) -> bytes:
+        end = self._schema.dialect.line_end
+        return (end.join(lines.lines(columns)) + end).encode()
+
+    def pack_columns(self, columns: Any, row_type: TypeInformation) -> bytes | None:
+        schema = self._schema
+        if not is_same_type(row_type, schema.row_type):
+            return None
+        lines = CsvLines(schema.row_type, schema.separators, schema.dialect)
+        return self._packed(lines, row_values(schema.row_type, columns.columns))
 
     def write(self, batches: Iterator[bytes], target: Any) -> None:
         dialect = self._schema.dialect

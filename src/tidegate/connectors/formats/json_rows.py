@@ -325,6 +325,8 @@ class JsonObjects:
     def __init__(self, row_type: RowTypeInfo) -> None:
         self._type = row_type
         self._convert, self._plain = Conversion(row_type).call, _writer(row_type)
+        parts = [_writer(info) for info in row_type.get_field_types()]
+        self._names = row_type.get_field_names() if all(part is same for part in parts) else None
         self._encode = msgspec.json.Encoder(decimal_format="number").encode
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -333,6 +335,13 @@ class JsonObjects:
     def messages(self, values: list[Any]) -> list[bytes]:
         convert, plain, encode = self._convert, self._plain, self._encode
         return [encode(plain(convert(value))) for value in values]
+
+    def messages_of(self, columns: Sequence[Sequence[Any]]) -> list[bytes] | None:
+        """The message of each record of columns; None: a field needs a converter."""
+        names, encode = self._names, self._encode
+        if names is None:
+            return None
+        return [encode(dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
 
 
 def _writer(info: TypeInformation) -> Converter:

@@ -17,6 +17,8 @@ from tidegate.common.serialization import (
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.files.file_format import StreamFormat, text_lines
 from tidegate.connectors.formats.json_rows import JsonObjects, JsonRows
+from tidegate.operators.contracts.arrow_batch import is_same_type
+from tidegate.operators.contracts.arrow_types import row_values
 from tidegate.operators.contracts.batch import Batch
 from tidegate.table.types import DataType, row_of
 
@@ -258,6 +260,12 @@ class JsonBulkWriterFactory(RowDataBulkWriterFactory):
             return b"\n".join([*self._objects.messages(values), b""])
         except TidegateError as error:
             raise UserCodeError(error.rule, where="JSON writer", found=error.found, cure=error.cure) from error
+
+    def pack_columns(self, columns: Any, row_type: TypeInformation) -> bytes | None:
+        if not is_same_type(row_type, self._row_type):
+            return None
+        messages = self._objects.messages_of(row_values(self._row_type, columns.columns))
+        return None if messages is None else b"\n".join([*messages, b""])
 
     def write(self, batches: Iterator[bytes], target: Any) -> None:
         for batch in batches:

@@ -115,7 +115,7 @@ class Layout:
     def _split(self, rows: Rows) -> Sequence[Any]:
         """Return the values of each column."""
         if isinstance(self.info, RowTypeInfo):
-            if set(map(type, rows)) != {Row} or any(len(row._values) != len(self.names) for row in rows):
+            if set(map(type, rows)) != {Row} or not all(map(self._is_in_order, rows)):
                 rows = list(map(Conversion(self.info).call, rows))
             if any(row._kind is not RowKind.INSERT for row in rows):
                 raise UserCodeError(
@@ -130,6 +130,10 @@ class Layout:
             return list(zip(*rows, strict=True)) or [[] for _ in self.names]
         column = number_column(rows) if isinstance(rows, range) else None
         return [rows if column is None else column]
+
+    def _is_in_order(self, row: Row) -> bool:
+        """Tell whether the values of a row are those of the columns, in their order."""
+        return len(row._values) == len(self.names) and (row._fields is None or row._fields == self.names)
 
     def _misfit(self, arrow: Any, values: Sequence[Any], column: int, wanted: Any, error: Exception) -> Exception:
         """Return the error for the first value that does not fit its column."""
