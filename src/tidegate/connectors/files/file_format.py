@@ -203,6 +203,18 @@ def text_lines(data: bytes, path: str, offset: int, charset: str) -> list[str]:
     return lines
 
 
+def lines_before(path: str, position: int) -> int:
+    """Count the lines of a file before a position, for the message about a line that does not fit."""
+    count, last = 0, b""
+    with Files(path, SOURCE).open_stream("") as stream:
+        while position > 0 and (block := stream.read(min(BLOCK, position))):
+            position -= len(block)
+            split = last == b"\r" and block[:1] == b"\n"  # one line end in two blocks
+            count += block.count(b"\n") + block.count(b"\r") - block.count(b"\r\n") - split
+            last = block[-1:]
+    return count
+
+
 def _undecodable(data: bytes, path: str, offset: int, charset: str) -> CorruptFileError:
     for line in data.splitlines(keepends=True):
         try:

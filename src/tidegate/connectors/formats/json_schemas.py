@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from tidegate.base.arguments import wrong
@@ -15,7 +16,7 @@ from tidegate.common.serialization import (
     SerializationSchema,
 )
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
-from tidegate.connectors.files.file_format import StreamFormat, text_lines
+from tidegate.connectors.files.file_format import StreamFormat, lines_before, text_lines
 from tidegate.connectors.formats.json_rows import JsonObjects, JsonRows
 from tidegate.operators.contracts.arrow_batch import is_same_type
 from tidegate.operators.contracts.arrow_types import row_values
@@ -205,28 +206,41 @@ class JsonLinesFormat(StreamFormat):
 
     def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any] | Batch]:
         if not self.can_cut(path):
+            before = 0
             for lines in super().read(path, size, start, end):
-                yield self._one_by_one(lines, path)
+                yield self._one_by_one(lines, path, partial(int, before))
+                before += len(lines)
             return
         for position, data in self.blocks(path, size, start, end):
             for at, piece in _pieces(data):
                 found = self._rows.batch_of_lines(piece)
                 if found is None:
-                    found = self._one_by_one(text_lines(piece, path, position + at, self.charset), path)
+                    lines = text_lines(piece, path, position + at, self.charset)
+                    found = self._one_by_one(lines, path, partial(lines_before, path, position + at))
                 if len(found):
                     yield found
 
-    def _one_by_one(self, lines: list[str], path: str) -> list[Any]:
+    def _one_by_one(self, lines: list[str], path: str, before: Callable[[], int]) -> list[Any]:
+        """Return the rows of the lines. ``before`` counts the lines of the file before them, for a line that does not fit."""
+        full = [(number, line.encode()) for number, line in enumerate(lines) if line and not line.isspace()]
         try:
-            rows = self._rows.rows([line.encode() for line in lines if line and not line.isspace()])
+            rows = self._rows.rows([line for _, line in full])
         except UserCodeError as error:
+            number = next(number for number, line in full if not self._fits(line))
             raise CorruptFileError(
                 "A line of the file is not a JSON object of the declared type",
-                where=f"file {path}",
+                where=f"file {path}, line {before() + number + 1}",
                 found=error.found,
                 cure="correct the file, or pass ignore_parse_errors=True",
             ) from None
         return [row for row in rows if row is not None]
+
+    def _fits(self, line: bytes) -> bool:
+        try:
+            self._rows.row(line)
+        except UserCodeError:
+            return False
+        return True
 
 
 _PIECE = 1 << 16

@@ -42,10 +42,12 @@ def evaluate(body: Body, function: UserValue, arguments: tuple[Value, ...]) -> V
     names: dict[str, Value] = dict(zip(body.parameters, arguments, strict=True))
     walk = _Walk(names, body, dict(zip(body.free, plain.__closure__ or (), strict=True)), plain.__globals__)
     for statement in body.statements[:-1]:
-        if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Name) for t in statement.targets):
+        targets = [statement.target] if isinstance(statement, ast.AnnAssign) else getattr(statement, "targets", [])
+        value = getattr(statement, "value", None)
+        if not targets or value is None or not all(isinstance(target, ast.Name) for target in targets):
             raise Inexact
-        result = walk.value(statement.value)
-        names.update((target.id, result) for target in statement.targets)  # type: ignore[attr-defined]
+        result = walk.value(value)
+        names.update((target.id, result) for target in targets)
     last = body.statements[-1]
     if not isinstance(last, ast.Return) or last.value is None:
         raise Inexact
@@ -60,8 +62,10 @@ def check_arithmetic(body: Body) -> None:
         raise Refused("returns before its end")
     written = {id(piece) for part in body.parts() if isinstance(part, ast.JoinedStr) for piece in part.values}
     written |= {id(part.slice) for part in _by_name(body)}
+    notes = [part.annotation for part in body.parts() if isinstance(part, ast.AnnAssign)]  # nobody evaluates them
+    unread = {id(inner) for note in notes for inner in ast.walk(note)}
     for part in body.parts():
-        if not (_is_known(part) or (isinstance(part, ast.Constant) and id(part) in written)):
+        if id(part) not in unread and not (_is_known(part) or (isinstance(part, ast.Constant) and id(part) in written)):
             raise Refused(f"more than arithmetic: {_text(part)}")
 
 
@@ -391,7 +395,7 @@ _KNOWN = (
     *_OPERATORS,
     ast.Div,
     *_COMPARISONS,
-    *(ast.Assign, ast.Return, ast.USub, ast.Not, ast.boolop, ast.expr_context, ast.FormattedValue),
+    *(ast.Assign, ast.AnnAssign, ast.Return, ast.USub, ast.Not, ast.boolop, ast.expr_context, ast.FormattedValue),
 )
 
 
