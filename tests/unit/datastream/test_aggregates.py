@@ -291,7 +291,7 @@ def test_keys_are_numbered_in_the_order_of_their_first_record(seed: int) -> None
     keys = [low + chance.randrange(span) for _ in range(100)]
     batch = ColumnBatch.of_tuples(keys, keys)
     batch.key_field, batch.keys = 0, keys
-    found, numbers = sliced_window._keys_of(batch)
+    found, numbers = sliced_window.keys_of(batch)
     assert found == list(dict.fromkeys(keys))
     assert [found[number] for number in numbers.tolist()] == keys
 

@@ -256,6 +256,16 @@ class ArrowBatch(Batch):
         self._numpy: dict[int, Column | None] = {}
         super().__init__(rows, times, keys)
 
+    @staticmethod
+    def joined(batches: list[ArrowBatch]) -> ArrowBatch:
+        """Return one batch with the records of all, which have one layout. A record without a timestamp stays without."""
+        if len(batches) == 1:
+            return batches[0]
+        times: list[Any] | None = None
+        if any(batch.times is not None for batch in batches):
+            times = [time for batch in batches for time in batch.time_list() or [None] * len(batch)]
+        return ArrowBatch(joined([batch.arrow for batch in batches]), batches[0].layout, times)
+
     @property
     def arrow(self) -> Any:
         """Return the record batch."""

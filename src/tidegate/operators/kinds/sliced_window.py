@@ -169,7 +169,7 @@ class SlicedWindowOperator(FunctionOperator):
         one = int(starts[0]) if (starts == starts[0]).all() else None
         if any(self._is_behind(start) for start in ([one] if one is not None else np.unique(starts).tolist())):
             return False  # the loop finds the late records
-        keys, groups = _keys_of(batch)
+        keys, groups = keys_of(batch)
         if one is None:
             every, numbers = np.unique(starts, return_inverse=True)
             pairs, groups = _in_order(numbers * len(keys) + groups)
@@ -368,7 +368,7 @@ def _in_order(values: Int64s) -> tuple[list[int], Int64s]:
     return found[order].tolist(), places[numbers]
 
 
-def _keys_of(batch: Batch) -> tuple[list[UserValue], Int64s]:
+def keys_of(batch: Batch) -> tuple[list[UserValue], Int64s]:
     """Do the same for the keys of a batch. Ints that lie close together need no dict."""
     keys = None if batch.key_field is None else batch.column(batch.key_field)
     if keys is None or keys.dtype.kind != INT:
