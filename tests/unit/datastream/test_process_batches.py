@@ -10,18 +10,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.simulation.executor import Simulated
+from tests.simulation.executor import Simulated, simulated_environment
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import At, ScriptedSource
+from tests.waiting import eventually
 from tidegate.base.errors import TidegateError
-from tidegate.common import Configuration, Duration, Row, Types, WatermarkStrategy
+from tidegate.checkpoint.locate import locate
+from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.datastream import KeyedBatchProcessFunction, ProcessFunction, StreamExecutionEnvironment
+from tidegate.datastream import Aggregates, KeyedBatchProcessFunction, ProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.state import ValueStateDescriptor
+from tidegate.datastream.window import TumblingEventTimeWindows
 from tidegate.testing.simulation.engine import Chances
 
 ORDER = Types.ROW_NAMED(["item", "price"], [Types.STRING(), Types.LONG()])
 SUM = Types.ROW_NAMED(["item", "total", "records"], [Types.STRING(), Types.LONG(), Types.LONG()])
 FAULTS = Chances(die=0.1, zombie=0.1, late=0.1, rerun=0.05, rerun_whole=0.05, lose_store=0.2)
+PATH = "execution.state-recovery.path"
 RESTARTS = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": 1000,
@@ -133,28 +140,43 @@ def test_batch_mode_gives_the_same_totals(simulated: Simulated) -> None:
     assert sorted((row.item, row.total) for row in found) == totals(500)
 
 
-def test_state_is_redistributed_by_a_rescale(simulated: Simulated, tmp_path: Path) -> None:
-    def run(parallelism: int, count: int, path: str | None) -> tuple[list[Any], str]:
-        settings = Configuration()
-        if path is not None:
-            settings.set_string("execution.state-recovery.path", path)
-        env = simulated(
-            seed=parallelism, **{"execution.checkpointing.interval": "10 ms", **RESTARTS, **settings.to_dict()}
-        )
-        env.set_parallelism(parallelism)
-        env.set_max_parallelism(16)
-        made = env.from_collection(
-            [(f"i{n % 5}", n) for n in range(count)], Types.TUPLE([Types.STRING(), Types.LONG()])
-        )
-        named = made.uid("orders").map_batches(
-            lambda b: pa.RecordBatch.from_arrays([b["f0"], b["f1"]], ["item", "price"]), ORDER
-        )
-        totals = named.key_by(lambda order: order["item"], Types.STRING()).process_batches(Totals(), SUM)
-        totals.uid("totals").name("totals")
-        return collected(totals), ""
+def resumable(directory: Path, parallelism: int, steps: list[Any], kind: str, **more: Any) -> Any:
+    """Return a running job with the totals of five keys: by ``process_batches``, or by built-in aggregations of a window."""
+    keys = {
+        "execution.checkpointing.interval": "10 ms",
+        "parallelism.default": parallelism,
+        "pipeline.max-parallelism": 16,
+    }
+    env = simulated_environment(directory, **keys, **RESTARTS, **more)
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(5))
+    numbers = env.from_source(ScriptedSource(steps, ends=more.get(PATH) is not None), strategy, "numbers").uid(
+        "numbers"
+    )
+    pairs = numbers.map(lambda n: Row(f"i{n % 5}", n), ORDER).uid("pairs")
+    made = pairs.map_batches(lambda b: b).uid("columns").key_by(lambda order: order["item"], Types.STRING())
+    if kind == "batches":
+        totals = made.process_batches(AtTheEnd(), SUM)
+    else:
+        window = made.window(TumblingEventTimeWindows.of(Time.hours(1)))
+        totals = window.aggregate(Aggregates.first("item"), Aggregates.sum("price"), Aggregates.count_distinct("price"))
+    listed = totals.uid("totals").map(lambda row: [row[0], row[1], row[2]]).uid("lists")
+    listed.sink_to(LedgerSink(f"{directory}/ledger")).uid("sink")
+    return env.execute_async()
 
-    found, _ = run(3, 100, None)
-    assert sorted({row.item for row in found}) == [f"i{key}" for key in range(5)]
+
+@pytest.mark.parametrize("kind", ["batches", "aggregates"])
+@pytest.mark.parametrize("widths", [(1, 3), (3, 2)])
+def test_state_is_redistributed_by_a_rescale(tmp_path: Path, widths: tuple[int, int], kind: str) -> None:
+    steps = [At(n, n) for n in range(400)]
+    job = resumable(tmp_path, widths[0], steps, kind)
+    eventually(lambda: job.get_job_status().result().name == "RUNNING")
+    path = job.stop_with_savepoint(False, str(tmp_path / "sp")).result()
+    assert locate(path).metadata.operators[0].source[0]
+    more = [*steps, *(At(n, n) for n in range(400, 700))]
+    resumable(tmp_path, widths[1], more, kind, **{PATH: path}).get_job_execution_result().result()
+    found = sorted(value for page in ledger_pages(f"{tmp_path}/ledger").values() for value in page)
+    distinct = 0 if kind == "batches" else 140
+    assert found == [[item, total, distinct] for item, total in totals(700)]
 
 
 def test_results_get_the_time_of_their_record_if_the_function_says_so(simulated: Simulated) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import CorruptFileError, ProgramError
 from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
-from tidegate.common.typeinfo import INTEGER_BITS, DecimalTypeInfo, ListTypeInfo, RowTypeInfo, TypeInformation, Types
+from tidegate.common.typeinfo import DecimalTypeInfo, ListTypeInfo, RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.files.file_format import StreamFormat, decompressed, unchanged
 from tidegate.connectors.formats.columns import ROWS, RowColumns
-from tidegate.connectors.formats.csv_schemas import BadCell, CsvCells, CsvDialect, CsvLines
-from tidegate.operators.contracts.arrow_batch import DecodedBatch, Layout, ParsedColumns, has_arrow, is_same_type
+from tidegate.connectors.formats.csv_schemas import BadCell, CsvCells, CsvDialect, CsvLines, parsed_batch
+from tidegate.operators.contracts.arrow_batch import Layout, ParsedColumns, is_same_type
 from tidegate.operators.contracts.arrow_types import row_values
 from tidegate.operators.contracts.batch import Batch
 from tidegate.table.types import DataType, info_of
@@ -206,12 +206,6 @@ def _single(what: str, char: str) -> str:
     return char
 
 
-_COLUMNAR = frozenset(
-    [*INTEGER_BITS, "BOOLEAN", "DOUBLE", "STRING", "SQL_DATE", "LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME"]
-)
-"""Types whose values are the same as rows and as Arrow's columns."""
-
-
 class CsvReaderFormat(StreamFormat):
     """Read rows of CSV files. A quoted cell may contain a line break, so one subtask reads a whole file in one round, unless there
     are no quotes or ``quoted_line_breaks=False`` promises that no cell contains one."""
@@ -220,7 +214,6 @@ class CsvReaderFormat(StreamFormat):
         super().__init__(charset)
         self._schema, self._breaks = schema, quoted_line_breaks and schema.dialect.quote is not None
         self._layout = Layout(schema.row_type)
-        self._columnar = all(info.describe() in _COLUMNAR for info in schema.row_type.get_field_types())
 
     @staticmethod
     def for_schema(schema: CsvSchema, *, charset: str = "UTF-8", quoted_line_breaks: bool = True) -> CsvReaderFormat:
@@ -255,9 +248,7 @@ class CsvReaderFormat(StreamFormat):
                 done += len(rows)
 
     def _batch(self, columns: list[list[Any]]) -> Batch | list[Any]:
-        """The records of parsed columns. A type without a column in Arrow, or one that changes a value, gives rows."""
-        found = ParsedColumns(columns, self._schema.row_type.get_field_names())
-        return DecodedBatch(found, self._layout) if self._columnar and has_arrow() else found.rows()
+        return parsed_batch(ParsedColumns(columns, self._schema.row_type.get_field_names()), self._layout)
 
     def _of_lines(self, lines: list[str], cells: CsvCells, path: str) -> Batch | list[Any]:
         dialect = self._schema.dialect

@@ -41,6 +41,10 @@ class JsonRowDeserializationSchema(DeserializationSchema):
     def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
         return self._rows.rows(payloads)
 
+    def deserialize_as_batch(self, payloads: list[bytes]) -> Batch | list[Any]:
+        """Do the same. A connector for which the reader decides between rows and columns calls this method."""
+        return self._rows.batch(payloads)
+
     def get_produced_type(self) -> TypeInformation:
         return self._type
 
