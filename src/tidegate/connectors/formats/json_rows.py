@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Optional
 import msgspec
 
 from tidegate.base.errors import UserCodeError
+from tidegate.base.imports import library
 from tidegate.common import scalar_conversion as scalars
 from tidegate.common.conversion import Conversion
 from tidegate.common.time import Instant
@@ -28,7 +29,7 @@ from tidegate.common.typeinfo import (
 )
 from tidegate.common.types import Row
 from tidegate.operators.contracts.arrow_batch import DecodedBatch, Layout, has_arrow
-from tidegate.operators.contracts.arrow_types import named_row, rows_of_fields, same
+from tidegate.operators.contracts.arrow_types import arrow_schema, named_row, rows_of_fields, same
 from tidegate.operators.contracts.batch import Batch
 
 Converter = Callable[[Any], Any]
@@ -48,6 +49,7 @@ class JsonRows:
         self._struct = None if plain is None else plain.schema
         self._lines = None if plain is None else msgspec.json.Decoder(plain.schema).decode_lines
         self._inner = {} if plain is None else plain.inner
+        self._nested = {} if plain is None else plain.nested
         self._layout = Layout(row_type)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -95,17 +97,21 @@ class JsonRows:
             found = self._lines(data)
         except msgspec.MsgspecError:  # parse one by one, to find the message
             return None
-        return _Objects(found, self._names, self._inner) if {self._struct}.issuperset(map(type, found)) else None
+        whole = {self._struct}.issuperset(map(type, found))
+        return _Objects(found, self._names, self._inner, self._nested) if whole else None
 
     def _batch(self, found: _Objects) -> Batch | list[Row]:
         return DecodedBatch(found, self._layout) if has_arrow() else found.rows()
 
 
 class _Objects:
-    """Parsed objects: structs with a field for each field of the rows. ``inner``: converters of some fields."""
+    """Parsed objects: structs with a field for each field of the rows. ``inner``: converters of some fields; ``nested``: how the
+    fields of these that are rows become a column."""
 
-    def __init__(self, structs: list[Any], names: list[str], inner: dict[int, Converter]) -> None:
-        self._structs, self._names, self._inner = structs, names, inner
+    def __init__(
+        self, structs: list[Any], names: list[str], inner: dict[int, Converter], nested: dict[int, _ToColumn]
+    ) -> None:
+        self._structs, self._names, self._inner, self._nested = structs, names, inner, nested
 
     def __len__(self) -> int:
         return len(self._structs)
@@ -120,7 +126,8 @@ class _Objects:
     def columns(self) -> Sequence[Sequence[Any]]:
         columns: list[Sequence[Any]] = list(zip(*map(msgspec.structs.astuple, self._structs), strict=True))
         for field, convert in self._inner.items() if columns else ():
-            columns[field] = list(map(convert, columns[field]))
+            to_column = self._nested.get(field)
+            columns[field] = to_column(columns[field]) if to_column else list(map(convert, columns[field]))
         return columns or [()] * len(self._names)
 
     def field(self, number: int) -> Sequence[Any]:
@@ -128,7 +135,7 @@ class _Objects:
         return values if number not in self._inner else list(map(self._inner[number], values))
 
     def part(self, start: int, end: int) -> _Objects:
-        return _Objects(self._structs[start:end], self._names, self._inner)
+        return _Objects(self._structs[start:end], self._names, self._inner, self._nested)
 
 
 def _json_rows(row_type: RowTypeInfo, strict: bool, lenient: bool) -> JsonRows:
@@ -140,13 +147,19 @@ def _shown(message: bytes) -> str:
     return repr(text if len(text) <= 120 else text[:117] + "...")
 
 
+_ToColumn = Callable[[Sequence[Any]], Any]
+
+
 class _Plain(NamedTuple):
     """A type that msgspec fills from JSON. ``convert`` makes the value that ``_reader`` would make; ``same``: it is that already.
-    ``inner``: of a row, the fields that have to be converted."""
+    ``inner``: of a row, the fields that have to be converted. ``to_column``: of a row of plain fields and such rows, how
+    msgspec's objects become Arrow's column; ``nested``: the same of its fields."""
 
     schema: Any
     convert: Converter = same
     inner: dict[int, Converter] = {}  # noqa: RUF012 - nobody changes it
+    to_column: _ToColumn | None = None
+    nested: dict[int, _ToColumn] = {}  # noqa: RUF012 - nobody changes it
 
 
 def _plain(info: TypeInformation, strict: bool) -> _Plain | None:
@@ -185,7 +198,28 @@ def _plain_row(row_type: RowTypeInfo, strict: bool) -> _Plain | None:
     if not fields:
         return None
     renamed = {f"f{number}": name for number, name in enumerate(names)}
-    return _Plain(msgspec.defstruct("JsonRow", fields, rename=renamed, gc=False), _row_of(names, inner), inner)
+    nested = {number: part.to_column for number, part in enumerate(parts) if part is not None and part.to_column}
+    to_column = None if inner.keys() - nested.keys() else _column_of(row_type, nested)
+    schema = msgspec.defstruct("JsonRow", fields, rename=renamed, gc=False)
+    return _Plain(schema, _row_of(names, inner), inner, to_column, nested)
+
+
+def _column_of(row_type: RowTypeInfo, nested: dict[int, _ToColumn]) -> _ToColumn:
+    """Return how structs of a row become Arrow's column, without a row for each."""
+    missing = (None,) * len(row_type.get_field_names())
+
+    def convert(structs: Sequence[Any]) -> Any:
+        arrow, astuple = library("pyarrow", "A column of rows"), msgspec.structs.astuple
+        fields = zip(*[missing if struct is None else astuple(struct) for struct in structs], strict=True)
+        schema = arrow_schema(row_type)
+        columns = [
+            nested[number](values) if number in nested else arrow.array(values, field.type)
+            for number, (values, field) in enumerate(zip(fields, schema, strict=True))
+        ]
+        mask = arrow.array([struct is None for struct in structs])
+        return arrow.StructArray.from_arrays(columns, fields=list(schema), mask=mask)
+
+    return convert
 
 
 def _row_of(names: list[str], inner: dict[int, Converter]) -> Converter:

@@ -105,6 +105,9 @@ class Layout:
         convert = converters(self.columns)
         made = []
         for n, (values, make, field) in enumerate(zip(columns, convert, schema, strict=True)):
+            if isinstance(values, arrow.Array):
+                made.append(values)
+                continue
             values = values if make is None else [make(value) for value in values]
             try:
                 made.append(arrow.array(values, field.type))
