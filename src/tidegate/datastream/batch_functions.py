@@ -294,7 +294,8 @@ class KeyedBatchProcess(BatchFlatMap):
     def process_batch(self, batch: Batch, context: Any) -> list[ArrowBatch]:  # type: ignore[override]
         """Return the batches to emit for the current key."""
         shown = _FORMATS[self._name].show(self._given.batch_of(batch))
-        found = self._emitted(batch, self._call(shown, context))
+        call: Callable[..., Any] = self._call
+        found = self._emitted(batch, call(shown, context))
         return [found] if isinstance(found, ArrowBatch) and len(found) else []
 
     def on_timer(self, timestamp: int, context: Any) -> Rows:

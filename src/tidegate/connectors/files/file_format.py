@@ -127,7 +127,10 @@ class StreamFormat(FileFormat):
         """Return whether a reader can start anywhere in the file: not if it is compressed, or if a line end is several bytes."""
         return "\n".encode(self.charset) == b"\n" and _decompressor(path) is None
 
-    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any] | Batch]:
+        yield from self.lines(path, size, start, end)
+
+    def lines(self, path: str, size: int, start: int, end: int) -> Iterator[list[str]]:
         """Yield the lines that **start** in ``[start, end)``, in batches.
 
         ``size`` is the size of the file when it was planned. Bytes that were appended later are not read, so a replay gives the

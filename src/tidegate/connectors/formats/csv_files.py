@@ -234,7 +234,7 @@ class CsvReaderFormat(StreamFormat):
         schema = self._schema
         cells = CsvCells(schema.row_type, schema.separators, schema.dialect.null)
         if self.can_cut(path):
-            for lines in super().read(path, size, start, end):
+            for lines in self.lines(path, size, start, end):
                 for at in range(0, len(lines), ROWS):
                     yield self._of_lines(lines[at : at + ROWS], cells, path)
             return

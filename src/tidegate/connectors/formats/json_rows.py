@@ -29,7 +29,7 @@ from tidegate.common.typeinfo import (
 )
 from tidegate.common.types import Row
 from tidegate.operators.contracts.arrow_batch import DecodedBatch, Layout, has_arrow
-from tidegate.operators.contracts.arrow_types import arrow_schema, named_row, rows_of_fields, same
+from tidegate.operators.contracts.arrow_types import named_row, rows_of_fields, same
 from tidegate.operators.contracts.batch import Batch
 
 Converter = Callable[[Any], Any]
@@ -207,11 +207,12 @@ def _plain_row(row_type: RowTypeInfo, strict: bool) -> _Plain | None:
 def _column_of(row_type: RowTypeInfo, nested: dict[int, _ToColumn]) -> _ToColumn:
     """Return how structs of a row become Arrow's column, without a row for each."""
     missing = (None,) * len(row_type.get_field_names())
+    layout = Layout(row_type)
 
     def convert(structs: Sequence[Any]) -> Any:
         arrow, astuple = library("pyarrow", "A column of rows"), msgspec.structs.astuple
         fields = zip(*[missing if struct is None else astuple(struct) for struct in structs], strict=True)
-        schema = arrow_schema(row_type)
+        schema = layout.schema
         columns = [
             nested[number](values) if number in nested else arrow.array(values, field.type)
             for number, (values, field) in enumerate(zip(fields, schema, strict=True))

@@ -7,7 +7,7 @@ A tuple has the columns ``f0``, ``f1`` and so on, a row has the columns of its f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from tidegate.base.imports import library
 from tidegate.common.conversion import Conversion
 from tidegate.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row, RowKind
-from tidegate.operators.contracts.arrow_types import arrow_schema, converters, row_values, rows_of
+from tidegate.operators.contracts.arrow_types import Converter, arrow_schema, converters, row_values, rows_of
 from tidegate.operators.contracts.batch import (
     Batch,
     Column,
@@ -80,7 +80,7 @@ class Layout:
     def __reduce__(self) -> tuple[Any, ...]:
         return Layout, (self.info,)
 
-    @property
+    @cached_property
     def schema(self) -> Any:
         """Return Arrow's schema of the columns."""
         _arrow()
@@ -101,8 +101,7 @@ class Layout:
 
     def of_columns(self, columns: Sequence[Sequence[Any]]) -> Any:
         """Return a record batch of the values of each column."""
-        arrow, schema = _arrow(), self.schema
-        convert = converters(self.columns)
+        arrow, schema, convert = _arrow(), self.schema, self._converters
         made = []
         for n, (values, make, field) in enumerate(zip(columns, convert, schema, strict=True)):
             if isinstance(values, arrow.Array):
@@ -134,6 +133,10 @@ class Layout:
         column = number_column(rows) if isinstance(rows, range) else None
         return [rows if column is None else column]
 
+    @cached_property
+    def _converters(self) -> list[Converter | None]:
+        return converters(self.columns)
+
     def _is_in_order(self, row: Row) -> bool:
         """Tell whether the values of a row are those of the columns, in their order."""
         return len(row._values) == len(self.names) and (row._fields is None or row._fields == self.names)
@@ -160,6 +163,8 @@ class Layout:
     def returned(self, given: Any) -> Any:
         """Check a record batch that a function has returned. Return it with exactly the columns of the type."""
         arrow, schema = _arrow(), self.schema
+        if isinstance(given, arrow.RecordBatch) and given.schema.equals(schema):
+            return given
         if isinstance(given, arrow.Table):
             given = given.combine_chunks()
         elif isinstance(given, (arrow.Array, arrow.ChunkedArray)) and len(self.names) == 1:

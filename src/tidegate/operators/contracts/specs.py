@@ -151,6 +151,10 @@ class KeyedBatchSpec(FunctionSpec):
     calls_only = True
     takes_columns = True
 
+    @property
+    def prepare(self) -> UserFunction:
+        return method_of(self.function, "prepare")
+
 
 @dataclass(frozen=True)
 class ProcessSpec(TaggingSpec):

@@ -172,7 +172,7 @@ class KeyedBatchOperator(CollectingOperator, FunctionOperator):
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
-        self._prepare: Callable[[Batch], ArrowBatch] = self.operator.spec_as(KeyedBatchSpec).function.prepare
+        self._prepare: Callable[[Batch], ArrowBatch] = self.operator.spec_as(KeyedBatchSpec).prepare
         self._keys: Keys = []
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:

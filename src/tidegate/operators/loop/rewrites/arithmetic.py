@@ -44,10 +44,11 @@ def evaluate(body: Body, function: UserValue, arguments: tuple[Value, ...]) -> V
     for statement in body.statements[:-1]:
         targets = [statement.target] if isinstance(statement, ast.AnnAssign) else getattr(statement, "targets", [])
         value = getattr(statement, "value", None)
-        if not targets or value is None or not all(isinstance(target, ast.Name) for target in targets):
+        variables = [target.id for target in targets if isinstance(target, ast.Name)]
+        if not variables or value is None or len(variables) < len(targets):
             raise Inexact
         result = walk.value(value)
-        names.update((target.id, result) for target in targets)
+        names.update((variable, result) for variable in variables)
     last = body.statements[-1]
     if not isinstance(last, ast.Return) or last.value is None:
         raise Inexact
@@ -157,7 +158,7 @@ class _Walk:
     def subscript(self, node: ast.Subscript) -> Value:
         record = self.value(node.value)
         if isinstance(record, Record) and _is_text(node.slice):
-            return record.field(node.slice.value)
+            return record.field(str(node.slice.value))
         index = self.value(node.slice)
         if isinstance(record, Record) and isinstance(index, int):
             return record.field(index)

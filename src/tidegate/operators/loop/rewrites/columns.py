@@ -234,7 +234,7 @@ def _only_child(node: ChainNode) -> ChainNode | None:
 def _record_of(batch: Batch) -> Value:
     batch = batch.as_columns()
     if isinstance(batch, ArrowBatch):
-        return Record(batch.with_times(None))
+        return Record(batch)
     if batch.columns:
         fields = tuple(map(field_of, batch.columns))
         return fields if batch.width else fields[0]
