@@ -124,14 +124,16 @@ class _Objects:
         return rows
 
     def columns(self) -> Sequence[Sequence[Any]]:
-        columns: list[Sequence[Any]] = list(zip(*map(msgspec.structs.astuple, self._structs), strict=True))
-        for field, convert in self._inner.items() if columns else ():
-            to_column = self._nested.get(field)
-            columns[field] = to_column(columns[field]) if to_column else list(map(convert, columns[field]))
-        return columns or [()] * len(self._names)
+        return [self._column(number, self._nested.get(number)) for number in range(len(self._names))]
 
     def field(self, number: int) -> Sequence[Any]:
-        values = list(map(operator.attrgetter(f"f{number}"), self._structs))
+        return self._column(number, None)
+
+    def _column(self, number: int, to_column: _ToColumn | None) -> Sequence[Any]:
+        values = list(map(operator.attrgetter(f"f{number}"), self._structs))  # half the time of all fields of a struct
+        if to_column is not None:
+            column: Sequence[Any] = to_column(values)
+            return column
         return values if number not in self._inner else list(map(self._inner[number], values))
 
     def part(self, start: int, end: int) -> _Objects:
@@ -199,26 +201,28 @@ def _plain_row(row_type: RowTypeInfo, strict: bool) -> _Plain | None:
         return None
     renamed = {f"f{number}": name for number, name in enumerate(names)}
     nested = {number: part.to_column for number, part in enumerate(parts) if part is not None and part.to_column}
-    to_column = None if inner.keys() - nested.keys() else _column_of(row_type, nested)
     schema = msgspec.defstruct("JsonRow", fields, rename=renamed, gc=False)
+    to_column = None if inner.keys() - nested.keys() else _column_of(row_type, schema, nested)
     return _Plain(schema, _row_of(names, inner), inner, to_column, nested)
 
 
-def _column_of(row_type: RowTypeInfo, nested: dict[int, _ToColumn]) -> _ToColumn:
+def _column_of(row_type: RowTypeInfo, struct: Any, nested: dict[int, _ToColumn]) -> _ToColumn:
     """Return how structs of a row become Arrow's column, without a row for each."""
-    missing = (None,) * len(row_type.get_field_names())
     layout = Layout(row_type)
+    blank = struct(*[None] * len(layout.names))
+    fields = [operator.attrgetter(f"f{number}") for number in range(len(layout.names))]
 
     def convert(structs: Sequence[Any]) -> Any:
-        arrow, astuple = library("pyarrow", "A column of rows"), msgspec.structs.astuple
-        fields = zip(*[missing if struct is None else astuple(struct) for struct in structs], strict=True)
-        schema = layout.schema
+        arrow = library("pyarrow", "A column of rows")
+        missing = [found is None for found in structs]
+        filled = [blank if found is None else found for found in structs]
         columns = [
-            nested[number](values) if number in nested else arrow.array(values, field.type)
-            for number, (values, field) in enumerate(zip(fields, schema, strict=True))
+            nested[number](list(map(get, filled)))
+            if number in nested
+            else arrow.array(list(map(get, filled)), field.type)
+            for number, (get, field) in enumerate(zip(fields, layout.schema, strict=True))
         ]
-        mask = arrow.array([struct is None for struct in structs])
-        return arrow.StructArray.from_arrays(columns, fields=list(schema), mask=mask)
+        return arrow.StructArray.from_arrays(columns, fields=list(layout.schema), mask=arrow.array(missing))
 
     return convert
 
