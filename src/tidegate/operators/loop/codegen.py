@@ -126,7 +126,7 @@ class Loop:
 
         def hand_over(batch: Batch) -> bool:
             # an undecided batch that would become rows in the reader becomes rows in the loop, which calls the reader less
-            taken = batch.is_columnar and not (batch.is_undecided and readers[0].in_loop)
+            taken = batch.is_columnar and not (batch.is_undecided and readers[0].needs_rows)
             if taken:
                 readers[0].take_batch(batch)
             return taken

@@ -61,8 +61,8 @@ class Columns(Rewrite):
         path = BatchPath(node, bindings, prepared, into=into)
         return path.run if path.useful else None
 
-    def column_of(self, function: UserFunction, prepared: Body) -> OfColumn:
-        return _OneColumn(function, prepared)
+    def column_of(self, function: UserFunction, prepared: Body, rows: bool) -> OfColumn | None:
+        return None if uses_names(prepared) and not rows else _OneColumn(function, prepared)
 
 
 class _OnDriver:
