@@ -13,20 +13,28 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
 
+from tests.programs import program_of
 from tests.simulation.executor import Simulated
 from tidegate.base.errors import TidegateError
 from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.connectors.formats import json_rows
-from tidegate.datastream import Aggregates, ProcessWindowFunction, StreamExecutionEnvironment
+from tidegate.datastream import (
+    Aggregates,
+    KeyedBatchProcessFunction,
+    ProcessWindowFunction,
+    StreamExecutionEnvironment,
+)
 from tidegate.datastream.connectors.file_system import FileSink, FileSource
 from tidegate.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from tidegate.datastream.formats.json import JsonBulkWriters, JsonLinesFormat
 from tidegate.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from tidegate.datastream.window import TumblingEventTimeWindows
+from tidegate.graph.plan import build
 from tidegate.operators.contracts import arrow_batch
 from tidegate.operators.kinds import sliced_window
 from tidegate.operators.kinds.sliced_window import SlicedWindowOperator
+from tidegate.operators.loop.rewrites.explain import explain_functions
 from tidegate.table.types import DataTypes
 from tidegate.testing.simulation.engine import Chances
 
@@ -287,3 +295,34 @@ def test_nan_and_infinity_pass_columns(env: StreamExecutionEnvironment, director
     records = [{**record, "rate": [math.nan, math.inf, -0.0][n % 3]} for n, record in enumerate(bids(missing=False))]
     found = results(windowed(env, parquet_files(directory, records), ByTime(), lambda bid: bid["user"]))
     assert repr(found) == repr(wanted(records))
+
+
+def explained(env: StreamExecutionEnvironment) -> dict[str, str]:
+    return {
+        f"{one.operator} {one.function}": str(one)
+        for one in explain_functions(build(program_of(env, "job"), 1, None, {}))
+    }
+
+
+def test_explain_names_the_selector_that_keeps_columns_and_the_one_that_does_not(directory: Path) -> None:
+    env = StreamExecutionEnvironment()
+    bids = env.from_source(json_files(directory, []), WatermarkStrategy.no_watermarks(), "bids")
+    bids.filter_batches(lambda b: b["flag"]).key_by(lambda bid: bid["user"], Types.STRING()).process_batches(Same())
+    found = explained(env)
+    [filtered] = [text for name, text in found.items() if name.startswith("filter_batches")]
+    [selector] = [text for name, text in found.items() if name.startswith("key of")]
+    [processed] = [text for name, text in found.items() if name.startswith("process_batches")]
+    assert filtered == "called on batches (as columns from 'bids', for each batch that the source gives as columns)"
+    assert selector == "on columns"
+    assert processed == (
+        "called on batches (as columns from another chain, for each batch that is sent as columns: see the key selector)"
+    )
+    env = StreamExecutionEnvironment()
+    bids = env.from_source(json_files(directory, []), WatermarkStrategy.no_watermarks(), "bids")
+    bids.map(lambda bid: {"user": bid.user}).key_by(lambda bid: bid["user"], Types.STRING()).map(lambda bid: bid)
+    assert not any(text.startswith("on columns") for text in explained(env).values())
+
+
+class Same(KeyedBatchProcessFunction):
+    def process_batch(self, batch: pa.RecordBatch, ctx: Any) -> pa.RecordBatch:
+        return batch

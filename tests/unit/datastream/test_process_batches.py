@@ -29,7 +29,7 @@ ORDER = Types.ROW_NAMED(["item", "price"], [Types.STRING(), Types.LONG()])
 SUM = Types.ROW_NAMED(["item", "total", "records"], [Types.STRING(), Types.LONG(), Types.LONG()])
 FAULTS = Chances(die=0.1, zombie=0.1, late=0.1, rerun=0.05, rerun_whole=0.05, lose_store=0.2)
 PATH = "execution.state-recovery.path"
-RESTARTS = {
+RESTARTS: dict[str, Any] = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": 1000,
     "restart-strategy.fixed-delay.delay": "1 ms",
@@ -142,7 +142,7 @@ def test_batch_mode_gives_the_same_totals(simulated: Simulated) -> None:
 
 def resumable(directory: Path, parallelism: int, steps: list[Any], kind: str, **more: Any) -> Any:
     """Return a running job with the totals of five keys: by ``process_batches``, or by built-in aggregations of a window."""
-    keys = {
+    keys: dict[str, Any] = {
         "execution.checkpointing.interval": "10 ms",
         "parallelism.default": parallelism,
         "pipeline.max-parallelism": 16,
