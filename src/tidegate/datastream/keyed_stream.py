@@ -22,6 +22,7 @@ from tidegate.datastream.aggregations import (
     SumOf,
     expect_field,
 )
+from tidegate.datastream.annotations import result_type
 from tidegate.datastream.batch_functions import KeyedBatchProcess, KeyedBatchProcessFunction, expect_format
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.functions import KeyedProcessFunction, KeySelector, MapFunction, ReduceFunction
@@ -77,8 +78,8 @@ class KeyedStream(DataStream[T], Generic[T, K]):
             raise wrong(
                 "process of a keyed stream", "a KeyedProcessFunction object", func, "extend KeyedProcessFunction"
             )
-        info = type_of("process", output_type)
-        return self._then("KEYED PROCESS", ProcessSpec(typed(TypedProcess, func, info)), info)
+        result = result_type(self._env, "process", output_type, func, "process_element", "on_timer")
+        return self._then("KEYED PROCESS", ProcessSpec(typed(TypedProcess, func, result.type)), *result)
 
     def process_batches(
         self, func: KeyedBatchProcessFunction, output_type: Declared = None, *, batch_format: str = "arrow"
