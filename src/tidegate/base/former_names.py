@@ -125,6 +125,7 @@ _MOVES = (
         "avro_columns:arrow_types csv_rows:csv_schemas avro_files:avro_schemas",
     ),
     ("connectors.formats", "base", "libraries:imports"),
+    ("connectors.formats", "operators.contracts", "arrow_batches:arrow_batch"),
     ("connectors.functions", "connectors.functions", "former:function_sink"),
     ("connectors.jdbc", "connectors.jdbc", "batches:statement"),
     ("connectors.kafka", "connectors.kafka", "broker_checks:cluster deserialization:serialization enumerator:source"),

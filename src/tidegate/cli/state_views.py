@@ -23,7 +23,7 @@ from tidegate.base.plain_text import count, plain, plain_line
 from tidegate.cli.outcome import print_json, say, table
 from tidegate.common import global_configuration
 from tidegate.common.options import SIGNING_KEY_FILE
-from tidegate.connectors.formats.arrow_types import arrow_schema, converters
+from tidegate.operators.contracts.arrow_types import arrow_schema, converters
 from tidegate.snapshots.difference import OperatorChange, difference
 from tidegate.snapshots.entries import StateRow, TimerRow
 from tidegate.snapshots.reader import (

@@ -38,6 +38,15 @@ def for_many(schema: Any, one: str) -> Callable[[list[Any]], list[Any]]:
     return lambda values: [single(value) for value in values]
 
 
+def as_batch(schema: Any) -> Callable[[list[bytes]], Any] | None:
+    """Return the schema's method ``deserialize_as_batch``: it returns a batch whose reader decides between rows and columns, or a
+    list. None: the schema has none, or a subclass overrides how one or many messages are deserialized."""
+    there = _depth(schema, "deserialize_as_batch")
+    overridden = min(_depth(schema, "deserialize"), _depth(schema, "deserialize_batch")) < there
+    found: Callable[[list[bytes]], Any] | None = getattr(schema, "deserialize_as_batch", None)
+    return None if overridden else found
+
+
 def produced_type(schema: Any) -> TypeInformation | None:
     """Return the type of a deserialization schema's records; None if it is unknown: a subclass that overrides ``deserialize``
     without a type may return something else."""
@@ -200,6 +209,10 @@ class BulkWriterFactory(ABC):
     @abstractmethod
     def pack(self, values: list[Any]) -> bytes:
         """Check a batch against the format's columns and turn it into bytes for ``write``. Raise for a record that does not fit."""
+
+    def pack_columns(self, columns: Any, row_type: TypeInformation) -> bytes | None:
+        """Do the same for a ``pyarrow.RecordBatch`` with the columns of a row type. None: ``pack`` gets the records."""
+        return None
 
     @abstractmethod
     def write(self, batches: Iterator[bytes], target: Any) -> None:

@@ -2,7 +2,12 @@
 
 from tidegate.datastream.aggregates import Aggregates
 from tidegate.datastream.async_data_stream import AsyncDataStream
-from tidegate.datastream.batch_functions import BatchFilterFunction, BatchFlatMapFunction, BatchMapFunction
+from tidegate.datastream.batch_functions import (
+    BatchFilterFunction,
+    BatchFlatMapFunction,
+    BatchMapFunction,
+    KeyedBatchProcessFunction,
+)
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpoint_storage import (
     CheckpointStorage,
@@ -105,6 +110,7 @@ __all__ = [
     "HashMapStateBackend",
     "JobManagerCheckpointStorage",
     "KeySelector",
+    "KeyedBatchProcessFunction",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",

@@ -7,9 +7,10 @@ records and gives up where a result could differ: only the speed depends on it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,8 @@ from tidegate.base.errors import ProgramError
 from tidegate.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types
 from tidegate.datastream.aggregations import Field, _get, expect_field
 from tidegate.datastream.functions import AggregateFunction
-from tidegate.operators.contracts.batch import FLOAT, HIGHEST, INT, LOWEST, Batch, Column, Int64s
+from tidegate.operators.contracts.arrow_batch import ArrowBatch
+from tidegate.operators.contracts.batch import FLOAT, HIGHEST, INT, LOWEST, TEXT, Batch, Column, Int64s
 
 Part = Any
 """The accumulator of one aggregation; it is never changed in place, except by the aggregation that made it."""
@@ -31,6 +33,8 @@ class _Kind:
     """Define one aggregation: ``start`` is the empty part, ``add`` and ``merge`` return a part. Missing values never arrive."""
 
     start: Part = None
+    changes_parts: bool = False
+    """``fold`` changes parts in place: it runs after all others, and then never returns None."""
 
     def fresh(self) -> Part:
         return self.start
@@ -50,7 +54,11 @@ class _Kind:
 
     def fold(self, parts: Parts, groups: Int64s, column: Column) -> Parts | None:
         """Add each value of the column to the part of its group. None: add the values one by one."""
-        return None
+        raise NotImplementedError
+
+    def takes(self, parts: Parts, column: Column) -> bool:
+        """Tell whether ``fold`` can add the column, for an aggregation that changes parts."""
+        return True
 
 
 class _Count(_Kind):
@@ -84,13 +92,14 @@ class _Sum(_Kind):
         known = [part for part in parts if part is not None]
         if column.dtype.kind == FLOAT and _all(known, float):
             # -0.0 changes no number, not even -0.0
-            return _at(np.add, [-0.0 if part is None else part for part in parts], groups, column)
+            start = [-0.0 if part is None else part for part in parts]
+            return _with_missing(parts, groups, _at(np.add, start, groups, column))
         if column.dtype.kind != INT or not _all(known, int):
             return None
         most = len(column) * max(abs(int(column.min())), abs(int(column.max()))) + max(map(abs, known), default=0)
         if most > HIGHEST:
             return None  # Python's ints have no end
-        return _at(np.add, [part or 0 for part in parts], groups, column)
+        return _with_missing(parts, groups, _at(np.add, [part or 0 for part in parts], groups, column))
 
 
 class _Min(_Kind):
@@ -105,18 +114,35 @@ class _Min(_Kind):
         if column.dtype.kind == INT and _all(known, int):
             if any(not LOWEST <= part <= HIGHEST for part in known):
                 return None
-            return _at(self._ufunc, [self._ends[0] if part is None else part for part in parts], groups, column)
+            start = [self._ends[0] if part is None else part for part in parts]
+            return _with_missing(parts, groups, _at(self._ufunc, start, groups, column))
+        if column.dtype.kind == TEXT:
+            return self._fold_texts(parts, groups, column) if _all([*known, *column.tolist()], str) else None
         if column.dtype.kind != FLOAT or not _all(known, float):
             return None
         every = np.concatenate([column, np.array(known, np.float64)])
-        if np.isnan(every).any() or np.signbit(every[every == 0]).any():
+        if _is_ambiguous(every):
             return None  # of equal zeros the first stays, and NaN is a matter of order
-        return _at(self._ufunc, [self._ends[1] if part is None else part for part in parts], groups, column)
+        start = [self._ends[1] if part is None else part for part in parts]
+        return _with_missing(parts, groups, _at(self._ufunc, start, groups, column))
+
+    def _fold_texts(self, parts: Parts, groups: Int64s, column: Column) -> Parts:
+        found = list(parts)
+        for group, values in _by_group(groups, column):
+            part = found[group]
+            found[group] = self._extreme(values if part is None else [part, *values])
+        return found
+
+    def _extreme(self, values: list[Any]) -> Any:
+        return min(values)
 
 
 class _Max(_Min):
     _ufunc: Any = np.maximum
     _ends = (LOWEST, -math.inf)
+
+    def _extreme(self, values: list[Any]) -> Any:
+        return max(values)
 
     def add(self, part: Part, value: Any) -> Part:
         return value if part is None or value > part else part
@@ -140,7 +166,9 @@ class _Avg(_Kind):
     def fold(self, parts: Parts, groups: Int64s, column: Column) -> Parts | None:
         sums = _Sum().fold([None if part is None else part[0] for part in parts], groups, column)
         counts = _Count().fold([0 if part is None else part[1] for part in parts], groups, column)
-        return None if sums is None or counts is None else list(zip(sums, counts, strict=True))
+        if sums is None or counts is None:
+            return None
+        return [(total, count) if count else None for total, count in zip(sums, counts, strict=True)]
 
 
 class _First(_Kind):
@@ -148,9 +176,10 @@ class _First(_Kind):
         return value if part is None else part
 
     def fold(self, parts: Parts, groups: Int64s, column: Column) -> Parts | None:
-        where = np.zeros(len(parts), np.int64)
+        where = np.full(len(parts), -1)
         where[groups[::-1]] = np.arange(len(groups))[::-1]
-        return [column.item(n) if part is None else part for part, n in zip(parts, where.tolist(), strict=True)]
+        places = zip(parts, where.tolist(), strict=True)
+        return [column.item(n) if part is None and n >= 0 else part for part, n in places]
 
 
 class _Last(_Kind):
@@ -158,13 +187,15 @@ class _Last(_Kind):
         return value
 
     def fold(self, parts: Parts, groups: Int64s, column: Column) -> Parts | None:
-        where = np.zeros(len(parts), np.int64)
+        where = np.full(len(parts), -1)
         where[groups] = np.arange(len(groups))
-        return [column.item(n) for n in where.tolist()]
+        return [part if n < 0 else column.item(n) for part, n in zip(parts, where.tolist(), strict=True)]
 
 
 class _Distinct(_Kind):
     """The part is the set of the values."""
+
+    changes_parts = True
 
     def fresh(self) -> Part:
         return set()
@@ -176,6 +207,14 @@ class _Distinct(_Kind):
     def merge(self, first: Part, second: Part) -> Part:
         return first | second
 
+    def fold(self, parts: Parts, groups: Int64s, column: Column) -> Parts | None:
+        for group, values in _by_group(groups, column):
+            parts[group].update(values)
+        return parts
+
+    def takes(self, parts: Parts, column: Column) -> bool:
+        return column.dtype.kind != TEXT or _all(column.tolist(), str)  # other objects may have no hash
+
     def result(self, part: Part) -> Any:
         return len(part)
 
@@ -185,6 +224,8 @@ class _Distinct(_Kind):
 
 class _Top(_Kind):
     """The part is the list of the greatest values, in ascending order."""
+
+    changes_parts = True
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -201,6 +242,20 @@ class _Top(_Kind):
     def merge(self, first: Part, second: Part) -> Part:
         return sorted(first + second)[-self._n :]
 
+    def fold(self, parts: Parts, groups: Int64s, column: Column) -> Parts | None:
+        for group, values in _by_group(groups, column):
+            part = parts[group]
+            part[:] = sorted(part + values)[-self._n :]
+        return parts
+
+    def takes(self, parts: Parts, column: Column) -> bool:
+        """Of equal values the first stays: that must not show."""
+        kind = {INT: int, FLOAT: float, TEXT: str}.get(column.dtype.kind)
+        values = column.tolist() if kind is str else []
+        if kind is None or not all(_all([*part, *values], kind) for part in parts):
+            return False
+        return kind is not float or not any(map(_is_ambiguous, [column, *map(_floats, parts)]))
+
     def result(self, part: Part) -> Any:
         return part[::-1]
 
@@ -211,6 +266,8 @@ class _Top(_Kind):
 class _Percentile(_Kind):
     """The part counts values in buckets whose bounds grow by a constant factor (DDSketch): each value of a bucket differs from
     the bucket's own value by at most ``error``, relatively. Buckets of two parts are the same, so parts merge exactly."""
+
+    changes_parts = True
 
     def __init__(self, percent: float, error: float) -> None:
         self._rank, self._gamma = percent / 100, (1 + error) / (1 - error)
@@ -228,11 +285,42 @@ class _Percentile(_Kind):
         """Return sign and number of the bucket; the order of buckets is that of their values."""
         if value == 0:
             return 0, 0
-        number = math.ceil(math.log(abs(value)) / self._log)
+        number = self._number(value)
         return (1, number) if value > 0 else (-1, -number)
 
     def merge(self, first: Part, second: Part) -> Part:
         return {bucket: first.get(bucket, 0) + second.get(bucket, 0) for bucket in {**first, **second}}
+
+    def fold(self, parts: Parts, groups: Int64s, column: Column) -> Parts | None:
+        signs, numbers = self._buckets(column)
+        buckets, places = np.unique(numbers * 4 + (signs + 1), return_inverse=True)
+        pairs = list(zip((buckets % 4 - 1).tolist(), (buckets // 4).tolist(), strict=True))
+        found, counts = np.unique(groups * len(buckets) + places, return_counts=True)
+        for place, count in zip(found.tolist(), counts.tolist(), strict=True):
+            group, number = divmod(place, len(buckets))
+            part, bucket = parts[group], pairs[number]
+            part[bucket] = part.get(bucket, 0) + count
+        return parts
+
+    def _buckets(self, column: Column) -> tuple[Int64s, Int64s]:
+        """Return sign and number of the bucket of each value: exactly what ``_bucket`` returns."""
+        values = column.astype(np.float64)
+        present = values != 0
+        places = np.ones(len(values))
+        np.log(np.abs(values), out=places, where=present)
+        np.divide(places, self._log, out=places, where=present)
+        numbers = np.where(present, np.ceil(places), 0).astype(np.int64)
+        signs = np.sign(values).astype(np.int64)
+        # numpy's logarithm may differ from Python's in its last bit
+        near = present & (np.abs(places - np.round(places)) < _NEAR + np.abs(places) * _NEAR)
+        numbers[near] = [self._number(value) for value in column[near].tolist()]
+        return signs, np.where(values < 0, -numbers, numbers)
+
+    def _number(self, value: Any) -> int:
+        return math.ceil(math.log(abs(value)) / self._log)
+
+    def takes(self, parts: Parts, column: Column) -> bool:
+        return column.dtype.kind == INT or (column.dtype.kind == FLOAT and bool(np.isfinite(column).all()))
 
     def result(self, part: Part) -> Any:
         wanted, seen = self._rank * (sum(part.values()) - 1), 0
@@ -247,10 +335,39 @@ class _Percentile(_Kind):
 
 
 _UNKNOWN: TypeInformation = Types.PICKLED_BYTE_ARRAY()
+_NEAR = 1e-12
+"""Closer to a bound of its bucket than this, a value's bucket is computed as for a single value."""
 
 
 def _all(parts: Parts, kind: type) -> bool:
     return all(type(part) is kind for part in parts)
+
+
+def _floats(part: Part) -> Column:
+    return np.array(part, np.float64)
+
+
+def _is_ambiguous(values: Column) -> bool:
+    """Tell whether the order of floats decides which of them is the least or greatest: NaN, and zeros of both signs."""
+    return bool(np.isnan(values).any() or np.signbit(values[values == 0]).any())
+
+
+def _by_group(groups: Int64s, column: Column) -> Iterator[tuple[int, list[Any]]]:
+    """Yield each group with its values, in their order."""
+    order = np.argsort(groups, kind="stable")
+    values, numbers = column[order].tolist(), groups[order]
+    starts = [*np.flatnonzero(np.diff(numbers, prepend=-1)).tolist(), len(values)]
+    for start, end in itertools.pairwise(starts):
+        yield int(numbers[start]), values[start:end]
+
+
+def _with_missing(before: Parts, groups: Int64s, after: Parts) -> Parts:
+    """Return the parts, but None for a group that had no part and got no value: its values are missing."""
+    if None not in before:
+        return after
+    counts = np.bincount(groups, minlength=len(before)).tolist()
+    places = zip(before, after, counts, strict=True)
+    return [None if part is None and not count else made for part, made, count in places]
 
 
 def _at(ufunc: Any, parts: Parts, groups: Int64s, column: Column) -> Parts:
@@ -393,24 +510,41 @@ class Aggregation(AggregateFunction):
             parts.append(second if first is None else first if second is None else kind.merge(first, second))
         return tuple(parts)
 
-    @property
-    def fold_columns(self) -> Callable[[Batch, Int64s, list[Any]], list[Any] | None] | None:
-        """Return the way to add whole batches; None if one of the aggregations needs each record."""
-        folds = all(type(kind).fold is not _Kind.fold for kind in self._kinds)
-        return self._fold if folds else None
-
-    def _fold(self, batch: Batch, groups: Int64s, before: list[Any]) -> list[Any] | None:
+    def fold_columns(self, batch: Batch, groups: Int64s, before: list[Any]) -> list[Any] | None:
         """Add each record to the accumulator of its group. ``before``: the accumulators, None where there is none. None: nothing
         has happened, and the records have to be added one by one."""
         accumulators = [self.create_accumulator() if one is None else one for one in before]
-        made: list[Parts] = []
-        for kind, field, parts in zip(self._kinds, self._fields, zip(*accumulators, strict=True), strict=True):
-            column = _column(batch, field)
-            folded = None if column is None else kind.fold(list(parts), groups, column)
+        made: list[Parts | None] = []
+        last: list[tuple[int, Int64s, Column]] = []
+        steps = zip(self.aggregates, self._kinds, self._fields, zip(*accumulators, strict=True), strict=True)
+        for number, (aggregate, kind, field, every) in enumerate(steps):
+            found = self._values(batch, groups, field, skips=aggregate.skips_missing)
+            parts = list(every)
+            if found is None or (kind.changes_parts and not kind.takes(parts, found[1])):
+                return None
+            folded = parts if kind.changes_parts or not len(found[1]) else kind.fold(parts, *found)
             if folded is None:
                 return None
             made.append(folded)
-        return list(zip(*made, strict=True))
+            if kind.changes_parts and len(found[1]):
+                last.append((number, *found))
+        for number, some, column in last:  # nothing can refuse any more
+            made[number] = self._kinds[number].fold(made[number] or [], some, column)
+        return list(zip(*(parts or () for parts in made), strict=True))
+
+    @staticmethod
+    def _values(batch: Batch, groups: Int64s, field: Field | None, *, skips: bool) -> tuple[Int64s, Column] | None:
+        """Return the values of a field that are not missing, with the groups of their records."""
+        if not skips:  # a count of records
+            return groups, groups
+        if not isinstance(field, int):
+            if field is not None or batch.width:
+                return None
+            field = 0
+        elif not isinstance(batch, ArrowBatch) and field >= batch.width:
+            return None
+        column, present = batch.present(field)
+        return (groups if present is None else groups[present]), column
 
 
 def _position(aggregate: Aggregate, info: TypeInformation | None) -> Field | None:
@@ -455,9 +589,3 @@ def _field_type(info: TypeInformation, field: Field | None) -> TypeInformation:
     if isinstance(info, (RowTypeInfo, TupleTypeInfo)):
         return info.get_field_types()[field] if isinstance(field, int) else _UNKNOWN
     return info if field is None else _UNKNOWN
-
-
-def _column(batch: Batch, field: Field | None) -> Column | None:
-    if field is None:
-        return batch.columns[0]
-    return batch.columns[field] if isinstance(field, int) and field < batch.width else None

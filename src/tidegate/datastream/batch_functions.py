@@ -6,7 +6,7 @@ depends on the source, on the shuffle and on the end of a round. A result must n
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +15,13 @@ import numpy as np
 from tidegate.base.arguments import shown, wrong
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError
 from tidegate.base.imports import library
-from tidegate.connectors.formats.arrow_batches import ArrowBatch, Layout
 from tidegate.datastream.functions import Function
-from tidegate.operators.contracts.batch import Batch, Times
-from tidegate.operators.contracts.functions import FunctionWrapper, method_of
+from tidegate.datastream.timerservice import TimerService
+from tidegate.operators.contracts.arrow_batch import ArrowBatch, Layout
+from tidegate.operators.contracts.batch import Batch, Rows, Times
+from tidegate.operators.contracts.functions import FunctionWrapper, TimeDomain, method_of
 
-__all__ = ["BatchFilterFunction", "BatchFlatMapFunction", "BatchMapFunction"]
+__all__ = ["BatchFilterFunction", "BatchFlatMapFunction", "BatchMapFunction", "KeyedBatchProcessFunction"]
 
 
 class BatchMapFunction(Function):
@@ -46,6 +47,43 @@ class BatchFlatMapFunction(Function):
     def flat_map_batch(self, batch: Any) -> Any:
         """Return a batch of any length, or None. Return ``(batch, rows)`` to keep timestamps: ``rows`` has for each result the
         number of the input record, from 0, whose timestamp the result gets."""
+
+
+class KeyedBatchProcessFunction(Function):
+    """Process the records of each key in batches, with the state and the timers of the key
+    (``KeyedStream.process_batches``)."""
+
+    class Context(ABC):
+        """Valid during the call only."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any:
+            """Return the key of the records, or of the timer."""
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Time and timers of the current key."""
+
+    class OnTimerContext(Context):
+        """The context of ``on_timer``."""
+
+        @abstractmethod
+        def timestamp(self) -> int:
+            """Return the time of the timer in milliseconds."""
+
+        @abstractmethod
+        def time_domain(self) -> TimeDomain:
+            """Which clock the timer was set on."""
+
+    @abstractmethod
+    def process_batch(self, batch: Any, ctx: KeyedBatchProcessFunction.Context) -> Any:
+        """Return a batch of any length, or None. Return ``(batch, rows)`` to give timestamps: ``rows`` has for each result
+        the number of the input record, from 0, whose timestamp the result gets. Called once for each key that has records in
+        a batch of the engine. A key may come in any number of batches."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedBatchProcessFunction.OnTimerContext) -> Any:
+        """Handle a timer. Return a batch, or None. As in ``KeyedProcessFunction``, results of event-time timers have the
+        timer's time."""
 
 
 # -- formats
@@ -216,10 +254,13 @@ class BatchFilter(_BatchCall):
 
 
 class BatchFlatMap(_BatchCall):
-    _method = "flat_map_batch"
+    _method, _api = "flat_map_batch", "flat_map_batches"
 
     def process_batch(self, batch: Batch) -> Batch:
-        given, origins = self._shown(self._given.batch_of(batch)), None
+        return self._emitted(batch, self._shown(self._given.batch_of(batch)))
+
+    def _emitted(self, batch: Batch, given: Any) -> Batch:
+        origins = None
         if isinstance(given, tuple):
             given, origins = given
         if given is None:
@@ -232,11 +273,35 @@ class BatchFlatMap(_BatchCall):
         fits = numbers.dtype.kind in "iu" and numbers.shape == (rows,)
         if rows and not (fits and int(numbers.min()) >= 0 and int(numbers.max()) < len(batch)):
             raise ArgumentTypeError(
-                "The second result of flat_map_batches must be the number of an input record for each result",
+                f"The second result of {self._api} must be the number of an input record for each result",
                 found=f"{len(batch)} rows in, {rows} rows out, numbers {shown(numbers.tolist())}",
                 cure="return (batch, rows), with a number from 0 to the length of the input for each result",
             )
         return _times_at(batch, numbers) if rows else None
+
+
+class KeyedBatchProcess(BatchFlatMap):
+    _method, _api = "process_batch", "process_batches"
+
+    def __init__(self, function: Any, given: Layout, batch_format: str, made: Layout | None = None) -> None:
+        super().__init__(function, given, batch_format, made)
+        self._timer = function.on_timer
+
+    def prepare(self, batch: Batch) -> ArrowBatch:
+        """Return the records of all keys as columns."""
+        return ArrowBatch(self._given.batch_of(batch), self._given, batch.times)
+
+    def process_batch(self, batch: Batch, context: Any) -> list[ArrowBatch]:  # type: ignore[override]
+        """Return the batches to emit for the current key."""
+        shown = _FORMATS[self._name].show(self._given.batch_of(batch))
+        call: Callable[..., Any] = self._call
+        found = self._emitted(batch, call(shown, context))
+        return [found] if isinstance(found, ArrowBatch) and len(found) else []
+
+    def on_timer(self, timestamp: int, context: Any) -> Rows:
+        """Return the records to emit for a timer."""
+        found = self._timer(timestamp, context)
+        return [] if found is None else self._made.rows(self._taken(found))
 
 
 def _indices(numbers: Any) -> Any:

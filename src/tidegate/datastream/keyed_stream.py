@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
 from tidegate.base.generics import Generic, TypeVar
-from tidegate.common.object_types import Declared
+from tidegate.common.object_types import Declared, type_of
 from tidegate.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, Types
 from tidegate.common.types import Row
 from tidegate.datastream.aggregations import (
@@ -23,13 +23,15 @@ from tidegate.datastream.aggregations import (
     expect_field,
 )
 from tidegate.datastream.annotations import result_type
+from tidegate.datastream.batch_functions import KeyedBatchProcess, KeyedBatchProcessFunction, expect_format
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.functions import KeyedProcessFunction, KeySelector, MapFunction, ReduceFunction
 from tidegate.datastream.stream import DataStream, expect_function
 from tidegate.datastream.typed_functions import TypedMap, TypedProcess, TypedReduce, typed
 from tidegate.datastream.windowed_stream import WindowedStream
 from tidegate.graph.transformation import Input, Partitioning, Ship, Transformation
-from tidegate.operators.contracts.specs import MapSpec, ProcessSpec, ReduceSpec
+from tidegate.operators.contracts.arrow_batch import Layout
+from tidegate.operators.contracts.specs import KeyedBatchSpec, MapSpec, ProcessSpec, ReduceSpec
 from tidegate.operators.windows.assigner import WindowAssigner
 from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 
@@ -78,6 +80,26 @@ class KeyedStream(DataStream[T], Generic[T, K]):
             )
         result = result_type(self._env, "process", output_type, func, "process_element", "on_timer")
         return self._then("KEYED PROCESS", ProcessSpec(typed(TypedProcess, func, result.type)), *result)
+
+    def process_batches(
+        self, func: KeyedBatchProcessFunction, output_type: Declared = None, *, batch_format: str = "arrow"
+    ) -> DataStream[Any]:
+        """Process the records of each key in batches, as columns, with the state and the timers of the key.
+
+        ``output_type``: the type of the results; None: the type of this stream. ``batch_format``: what the function gets and
+        returns, as in ``map_batches``. Results have no timestamps, unless the function returns ``(batch, rows)``.
+        """
+        if not isinstance(func, KeyedBatchProcessFunction):
+            raise wrong(
+                "process_batches",
+                "a KeyedBatchProcessFunction object",
+                func,
+                "extend KeyedBatchProcessFunction, or call map_batches for functions without state",
+            )
+        info = type_of("process_batches", output_type) or self._type
+        given, made = Layout.checked("process_batches", self._type), Layout.checked("process_batches", info)
+        call = KeyedBatchProcess(func, given, expect_format("process_batches", batch_format), made)
+        return self._then("process_batches", KeyedBatchSpec(call), info)
 
     def reduce(self, func: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]:
         """Reduce the records of a key: every record emits the new reduction."""

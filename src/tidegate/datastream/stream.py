@@ -19,7 +19,6 @@ from tidegate.common.object_types import Declared, type_of
 from tidegate.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row
 from tidegate.common.watermark_strategy import WatermarkStrategy
-from tidegate.connectors.formats.arrow_batches import Layout
 from tidegate.connectors.frames.for_each_checkpoint import for_each_checkpoint
 from tidegate.connectors.functions.function_sink import AddedSink, FunctionSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
@@ -60,6 +59,7 @@ from tidegate.datastream.typed_functions import (
     typed,
 )
 from tidegate.graph.transformation import Input, OperatorSpec, Partitioning, Ship, Transformation
+from tidegate.operators.contracts.arrow_batch import Layout
 from tidegate.operators.contracts.sink import Sink
 from tidegate.operators.contracts.specs import (
     BatchSpec,

@@ -16,11 +16,11 @@ from tests.unit.connectors.format_examples import ITEM, ITEM_COLUMNS, RECORD, cs
 from tidegate.base.errors import CorruptFileError, UserCodeError
 from tidegate.common import Row, Types
 from tidegate.connectors.files.source import FileSource
-from tidegate.connectors.formats.arrow_batches import ArrowBatch
 from tidegate.datastream.formats.avro import AvroFormat, AvroInputFormat, AvroSchema
 from tidegate.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from tidegate.datastream.formats.json import JsonLinesFormat
 from tidegate.datastream.formats.parquet import AvroParquetReaders, AvroParquetWriters, ParquetColumnarRowInputFormat
+from tidegate.operators.contracts.arrow_batch import ArrowBatch
 from tidegate.operators.contracts.batch import ColumnBatch
 from tidegate.operators.contracts.source import Batch, SplitInterval, SplitReader
 from tidegate.table import DataTypes
@@ -210,12 +210,12 @@ OTHER = AvroSchema.parse_string('{"type": "record", "name": "Item", "fields": [{
             "line '2,b'",
             "Row length mismatch. 4 fields expected but was 2.",
         ),
-        (JsonLinesFormat.for_type(ITEM), '{"id": 1}\nno json\n', "", "'no json': JSON is malformed"),
-        (JsonLinesFormat.for_type(ITEM), '{"id": "x"}\n', "", "field 'id': invalid literal for int()"),
+        (JsonLinesFormat.for_type(ITEM), '{"id": 1}\nno json\n', "line 2", "'no json': JSON is malformed"),
+        (JsonLinesFormat.for_type(ITEM), '{"id": "x"}\n', "line 1", "field 'id': invalid literal for int()"),
         (
             JsonLinesFormat.for_type(ITEM, fail_on_missing_field=True),
             '{"id": 1}\n',
-            "",
+            "line 1",
             "Could not find field with name 'name'",
         ),
         (ParquetColumnarRowInputFormat(ITEM_COLUMNS), "PAR1 is not all", "", "Parquet magic bytes not found in footer"),

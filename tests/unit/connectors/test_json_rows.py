@@ -71,8 +71,11 @@ def check(objects: list[Any], *, strict: bool, lenient: bool) -> None:
     rows = JsonRows(NESTED, strict=strict, lenient=lenient)
     messages = [json.dumps(each).encode() for each in objects]
     assert outcome(lambda: rows.rows(messages)) == outcome(lambda: [rows.row(message) for message in messages])
-    together = rows.rows_of_lines(b"\n".join(messages))
-    assert together is None or seen(together) == seen([rows.row(message) for message in messages])
+    together: Any = rows.batch_of_lines(b"\n".join(messages))
+    if together is not None:
+        wanted = seen([rows.row(message) for message in messages])
+        assert seen(together.rows()) == wanted
+        assert seen(together.layout.rows(together.arrow)) == wanted
 
 
 @given(st.lists(OBJECTS, min_size=1, max_size=4), st.booleans())
@@ -92,7 +95,7 @@ def test_missing_fields_give_the_same_together_and_one_by_one(objects: list[Any]
 
 def test_nested_rows_are_parsed_together() -> None:
     rows = pickle.loads(pickle.dumps(JsonRows(NESTED)))
-    [row] = rows.rows_of_lines(b'{"id": 1, "point": {"x": 2}, "points": [{"y": 3}, null], "places": {"a": {"y": 4}}}')
+    [row] = rows.batch_of_lines(b'{"id": 1, "point": {"x": 2}, "points": [{"y": 3}, null], "places": {"a": {"y": 4}}}')
 
     def point(x: float | None, y: int | None) -> Row:
         return Row(x=x, y=y)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import datetime
 import math
 import pickle
 import random
@@ -11,17 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.programs import program_of
 from tests.simulation.executor import Simulated
 from tidegate.base.errors import ProgramError, TidegateError
 from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.datastream import Aggregates, ProcessWindowFunction, StreamExecutionEnvironment
+from tidegate.datastream import AggregateFunction, Aggregates, ProcessWindowFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from tidegate.graph.plan import build
-from tidegate.operators.contracts.batch import ColumnBatch
+from tidegate.operators.contracts.arrow_batch import ArrowBatch, Layout
+from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.operators.kinds import sliced_window
 from tidegate.operators.kinds.sliced_window import SlicedWindowOperator
 from tidegate.operators.loop.rewrites.explain import explain_functions
@@ -179,9 +184,104 @@ def test_sums_beyond_64_bits_are_added_one_by_one() -> None:
     assert function.get_result(by_record(function, records)) == (1 << 63,)
 
 
-@pytest.mark.parametrize("other", [Aggregates.count_distinct(1), Aggregates.percentile(50, 1)])
-def test_aggregations_that_need_each_record_do_not_fold(other: Any) -> None:
-    assert Aggregates.of(Aggregates.count(), other).typed(PAIR).fold_columns is None
+NULLABLE = Types.ROW_NAMED(
+    ["long", "double", "text", "flag", "moment"],
+    [Types.LONG(), Types.DOUBLE(), Types.STRING(), Types.BOOLEAN(), Types.SQL_TIMESTAMP()],
+)
+ALL_OF = {
+    "long": [
+        Aggregates.sum("long"),
+        Aggregates.min("long"),
+        Aggregates.max("long"),
+        Aggregates.avg("long"),
+        Aggregates.count_distinct("long"),
+        Aggregates.top(3, "long"),
+        Aggregates.percentile(90, "long"),
+    ],
+    "double": [
+        Aggregates.sum("double"),
+        Aggregates.min("double"),
+        Aggregates.max("double"),
+        Aggregates.avg("double"),
+        Aggregates.top(2, "double"),
+        Aggregates.percentile(50, "double", error=0.001),
+    ],
+    "text": [
+        Aggregates.min("text"),
+        Aggregates.max("text"),
+        Aggregates.first("text"),
+        Aggregates.last("text"),
+        Aggregates.count_distinct("text"),
+        Aggregates.top(2, "text"),
+    ],
+    "moment": [Aggregates.first("moment"), Aggregates.last("moment"), Aggregates.count("moment")],
+    "flag": [Aggregates.count(), Aggregates.count("flag"), Aggregates.last("flag"), Aggregates.count_distinct("flag")],
+}
+"""Aggregations of the fields of a type, by field."""
+VALUES = st.fixed_dictionaries(
+    {
+        "long": st.none() | st.integers(-(2**62), 2**62) | st.integers(-3, 3),
+        "double": st.none() | st.floats() | st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf]),
+        "text": st.none() | st.text(max_size=3),
+        "flag": st.none() | st.booleans(),
+        "moment": st.none() | st.datetimes().map(lambda moment: moment.replace(microsecond=0)),
+    }
+)
+
+
+def _fails(function: Any, records: list[Any], groups: list[int], before: list[Any]) -> bool:
+    try:
+        expected(function, records, groups, before)
+    except Exception:
+        return True
+    return False
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(list(ALL_OF)), st.lists(st.lists(st.tuples(st.integers(0, 3), VALUES), max_size=30), max_size=3))
+def test_columns_with_missing_and_odd_values_give_what_records_give(field: str, batches: Any) -> None:
+    layout = Layout(NULLABLE)
+    for aggregate in ALL_OF[field]:
+        function = Aggregates.of(aggregate).typed(NULLABLE)
+        wanted: list[Any] = [None] * 4
+        before: list[Any] = [None] * 4
+        for batch in batches:
+            groups = [group for group, _ in batch]
+            records = [Row(**value) for _, value in batch]
+            arrow = ArrowBatch(layout.batch_of(Batch(records)), layout)
+            rows = [layout.rows(arrow.arrow)[n] for n in range(len(records))]
+            found = function.fold_columns(arrow, np.array(groups, np.int64), copy.deepcopy(before))
+            if _fails(function, rows, groups, copy.deepcopy(wanted)):
+                assert found is None  # the loop finds the record
+                return
+            wanted = expected(function, rows, groups, copy.deepcopy(wanted))
+            before = copy.deepcopy(wanted) if found is None else found
+            used = sorted(set(groups))
+            assert same([function.get_result(before[n]) for n in used], [function.get_result(wanted[n]) for n in used])
+
+
+def test_no_aggregation_leaves_ordinary_columns_to_the_loop() -> None:
+    layout = Layout(NULLABLE)
+    moment = datetime.datetime(1969, 7, 20, 20, 17)
+    records = [Row(n, n / 8 + 1, f"t{n}", n % 2 == 0, moment) for n in range(20)] + [Row(*[None] * 5)]
+    arrow = ArrowBatch(layout.batch_of(Batch(records)), layout)
+    every = [aggregate for some in ALL_OF.values() for aggregate in some]
+    function = Aggregates.of(*every).typed(NULLABLE)
+    found = function.fold_columns(arrow, np.array([n % 2 for n in range(21)]), [None, None])
+    assert found is not None
+    assert same(found[1], expected(function, layout.rows(arrow.arrow), [n % 2 for n in range(21)], [None, None])[1])
+
+
+def test_values_at_the_bounds_of_buckets_fall_into_the_same_bucket() -> None:
+    function = Aggregates.of(Aggregates.percentile(50, 1)).typed(MIXED)
+    gamma = 1.01 / 0.99
+    values = [
+        sign * gamma**n * near for n in range(-300, 300) for near in (1, 1 - 1e-15, 1 + 1e-15) for sign in (1, -1)
+    ]
+    records = [(1, value, "a") for value in values]
+    groups = [0] * len(records)
+    [[found]], [[wanted]] = folded(function, records, groups, [None]), expected(function, records, groups, [None])
+    assert found == wanted
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -191,7 +291,7 @@ def test_keys_are_numbered_in_the_order_of_their_first_record(seed: int) -> None
     keys = [low + chance.randrange(span) for _ in range(100)]
     batch = ColumnBatch.of_tuples(keys, keys)
     batch.key_field, batch.keys = 0, keys
-    found, numbers = sliced_window._keys_of(batch)
+    found, numbers = sliced_window.keys_of(batch)
     assert found == list(dict.fromkeys(keys))
     assert [found[number] for number in numbers.tolist()] == keys
 
@@ -380,10 +480,26 @@ def test_batches_and_aggregates_survive_faults_in_many_rounds(
     assert folds or mode == "batch"
 
 
+class Written(AggregateFunction):
+    """A count that a user has written: it takes records one by one."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, acc_a: int, acc_b: int) -> int:
+        return acc_a + acc_b
+
+
 def test_explain_says_that_columns_are_added_as_a_whole() -> None:
     env = StreamExecutionEnvironment()
     windowed = pairs(env, 10).window(TumblingEventTimeWindows.of(Time.seconds(1)))
     windowed.aggregate(Aggregates.sum(1)).print()
-    windowed.aggregate(Aggregates.count_distinct(1)).print()
+    windowed.aggregate(Written()).print()
     found = [one for one in explain_functions(build(program_of(env, "job"), 1, None, {})) if "Windows" in one.operator]
     assert ["added as a whole" in one.reason for one in found] == [True, False]

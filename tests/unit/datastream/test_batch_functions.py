@@ -17,13 +17,13 @@ from tidegate.base.errors import ConfigurationError, ProgramError, TidegateError
 from tidegate.common import Duration, Row, Types, WatermarkStrategy
 from tidegate.common.types import RowKind
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.connectors.formats import arrow_batches
-from tidegate.connectors.formats.arrow_batches import ArrowBatch, Layout
 from tidegate.datastream import BatchMapFunction, ProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSource
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.formats.parquet import ParquetColumnarRowInputFormat
 from tidegate.graph.plan import build
+from tidegate.operators.contracts import arrow_batch as arrow_batches
+from tidegate.operators.contracts.arrow_batch import ArrowBatch, Layout
 from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.operators.loop.rewrites.explain import explain_functions
 

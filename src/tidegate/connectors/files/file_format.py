@@ -127,7 +127,10 @@ class StreamFormat(FileFormat):
         """Return whether a reader can start anywhere in the file: not if it is compressed, or if a line end is several bytes."""
         return "\n".encode(self.charset) == b"\n" and _decompressor(path) is None
 
-    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any] | Batch]:
+        yield from self.lines(path, size, start, end)
+
+    def lines(self, path: str, size: int, start: int, end: int) -> Iterator[list[str]]:
         """Yield the lines that **start** in ``[start, end)``, in batches.
 
         ``size`` is the size of the file when it was planned. Bytes that were appended later are not read, so a replay gives the
@@ -201,6 +204,18 @@ def text_lines(data: bytes, path: str, offset: int, charset: str) -> list[str]:
     if not lines[-1]:
         lines.pop()  # the empty text after the last line end
     return lines
+
+
+def lines_before(path: str, position: int) -> int:
+    """Count the lines of a file before a position, for the message about a line that does not fit."""
+    count, last = 0, b""
+    with Files(path, SOURCE).open_stream("") as stream:
+        while position > 0 and (block := stream.read(min(BLOCK, position))):
+            position -= len(block)
+            split = last == b"\r" and block[:1] == b"\n"  # one line end in two blocks
+            count += block.count(b"\n") + block.count(b"\r") - block.count(b"\r\n") - split
+            last = block[-1:]
+    return count
 
 
 def _undecodable(data: bytes, path: str, offset: int, charset: str) -> CorruptFileError:

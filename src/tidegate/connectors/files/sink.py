@@ -92,6 +92,7 @@ class FileSink(Sink):
 
     def __init__(self, settings: FileSinkSettings) -> None:
         self.settings, self.marks_checkpoints = settings, settings.marks_success
+        self.takes_columns = isinstance(settings.encoder, BulkWriterFactory)
         if settings.compaction is not None:
             self.holds_back = (
                 f"FileSink at {settings.base_path} with enable_compact, which waits until there is enough for a file"

@@ -26,6 +26,7 @@ from tidegate.connectors.files.parts import (
     full_levels,
 )
 from tidegate.connectors.functions.function_sink import SinkContext
+from tidegate.operators.contracts.arrow_batch import ArrowBatch
 from tidegate.operators.contracts.sink import Prepared, SinkWriter, WriterContext
 
 EncodeBatch = Callable[[list[Any]], bytes]
@@ -94,6 +95,19 @@ class FileSinkWriter(SinkWriter):
             rows.setdefault(bucket, []).append(value)
         for bucket, group in rows.items():
             self._write(bucket, group)
+
+    def write_columns(self, batch: ArrowBatch) -> bool:
+        encoder, bucket = self._settings.encoder, self._common_bucket
+        if bucket is None or not isinstance(encoder, BulkWriterFactory):
+            return False
+        packed = encoder.pack_columns(batch.arrow, batch.layout.info)
+        if packed is None:
+            return False
+        data, current = framed(packed), self._current(bucket)
+        if len(data) > self._settings.policy.free_bytes(current.part.info().size):
+            return False
+        self._append(current, data)
+        return True
 
     def _write(self, bucket: str, values: list[Any]) -> None:
         policy = self._settings.policy

@@ -21,7 +21,8 @@ from tidegate.common.typeinfo import DecimalTypeInfo, RowTypeInfo, TypeInformati
 from tidegate.common.types import Row
 from tidegate.connectors.files.file_format import BulkFormat, full_path, unchanged
 from tidegate.connectors.files.source import FileSource
-from tidegate.connectors.formats.columns import ROWS, named_row, same
+from tidegate.connectors.formats.columns import ROWS
+from tidegate.operators.contracts.arrow_types import named_row, same
 
 
 class AvroSchema:

@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tidegate.base.errors import ArgumentTypeError, UserCodeError
 from tidegate.common.conversion import Conversion
 from tidegate.common.typeinfo import RowTypeInfo
-from tidegate.common.types import Row, RowKind
 
 ROWS = 1024
 """Records of a batch of Python objects: while they are made they stay in the processor's cache."""
-_new_row = Row.__new__
-_INSERT = RowKind.INSERT
-
-
-def same(value: Any) -> Any:
-    """The converter that changes nothing."""
-    return value
-
-
-def named_row(values: list[Any], names: list[str]) -> Row:
-    """A row with the names of its type; rows of a type share the list of names."""
-    row = _new_row(Row)
-    row._values, row._fields, row._kind = values, names, _INSERT
-    return row
-
-
-def rows_of(columns: Iterable[Sequence[Any]], names: list[str]) -> list[Row]:
-    """A named row for each position of the columns."""
-    return rows_of_fields(zip(*columns, strict=True), names)
-
-
-def rows_of_fields(fields: Iterable[Sequence[Any]], names: list[str]) -> list[Row]:
-    """A named row for each record of fields."""
-    rows: list[Row] = []
-    add = rows.append
-    for values in fields:
-        row = _new_row(Row)
-        row._values, row._fields, row._kind = list(values), names, _INSERT
-        add(row)
-    return rows
 
 
 class RowColumns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -13,8 +13,11 @@ from tidegate.base.errors import CorruptFileError, ProgramError
 from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
 from tidegate.common.typeinfo import DecimalTypeInfo, ListTypeInfo, RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.files.file_format import StreamFormat, decompressed, unchanged
-from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
-from tidegate.connectors.formats.csv_schemas import BadCell, CsvCells, CsvDialect, CsvLines
+from tidegate.connectors.formats.columns import ROWS, RowColumns
+from tidegate.connectors.formats.csv_schemas import BadCell, CsvCells, CsvDialect, CsvLines, parsed_batch
+from tidegate.operators.contracts.arrow_batch import Layout, ParsedColumns, is_same_type
+from tidegate.operators.contracts.arrow_types import row_values
+from tidegate.operators.contracts.batch import Batch
 from tidegate.table.types import DataType, info_of
 
 
@@ -210,6 +213,7 @@ class CsvReaderFormat(StreamFormat):
     def __init__(self, schema: CsvSchema, charset: str, quoted_line_breaks: bool) -> None:
         super().__init__(charset)
         self._schema, self._breaks = schema, quoted_line_breaks and schema.dialect.quote is not None
+        self._layout = Layout(schema.row_type)
 
     @staticmethod
     def for_schema(schema: CsvSchema, *, charset: str = "UTF-8", quoted_line_breaks: bool = True) -> CsvReaderFormat:
@@ -226,11 +230,11 @@ class CsvReaderFormat(StreamFormat):
         headed = self._schema.use_header or self._schema.skip_first
         return not self._breaks and not headed and super().can_cut(path)
 
-    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any] | Batch]:
         schema = self._schema
         cells = CsvCells(schema.row_type, schema.separators, schema.dialect.null)
         if self.can_cut(path):
-            for lines in super().read(path, size, start, end):
+            for lines in self.lines(path, size, start, end):
                 for at in range(0, len(lines), ROWS):
                     yield self._of_lines(lines[at : at + ROWS], cells, path)
             return
@@ -238,16 +242,19 @@ class CsvReaderFormat(StreamFormat):
         with unchanged(path, size).open_stream("") as stream:
             for rows in self._batches(_NumberedLines(self._text(stream, path), schema.dialect.comments), path):
                 try:
-                    yield rows_of(cells.columns(rows), cells.names)
+                    yield self._batch(cells.columns(rows))
                 except BadCell as error:
                     raise _bad(path, self._line_of(path, size, done + error.row), str(error)) from None
                 done += len(rows)
 
-    def _of_lines(self, lines: list[str], cells: CsvCells, path: str) -> list[Any]:
+    def _batch(self, columns: list[list[Any]]) -> Batch | list[Any]:
+        return parsed_batch(ParsedColumns(columns, self._schema.row_type.get_field_names()), self._layout)
+
+    def _of_lines(self, lines: list[str], cells: CsvCells, path: str) -> Batch | list[Any]:
         dialect = self._schema.dialect
         texts = [text for text in lines if text and not (dialect.comments and text.startswith("#"))]
         try:
-            return rows_of(cells.columns(list(dialect.cells(texts))), cells.names)
+            return self._batch(cells.columns(list(dialect.cells(texts))))
         except BadCell as error:
             raise _bad(path, f"line {texts[error.row]!r:.80}", str(error)) from None
 
@@ -335,8 +342,18 @@ class CsvBulkWriterFactory(RowDataBulkWriterFactory):
             columns = RowColumns(schema.row_type, "CSV writer")
             self._made = columns, CsvLines(schema.row_type, schema.separators, schema.dialect)
         columns, lines = self._made
-        end = schema.dialect.line_end
-        return (end.join(lines.lines(columns(values))) + end).encode()
+        return self._packed(lines, columns(values))
+
+    def _packed(self, lines: CsvLines, columns: Sequence[Sequence[Any]]) -> bytes:
+        end = self._schema.dialect.line_end
+        return (end.join(lines.lines(columns)) + end).encode()
+
+    def pack_columns(self, columns: Any, row_type: TypeInformation) -> bytes | None:
+        schema = self._schema
+        if not is_same_type(row_type, schema.row_type):
+            return None
+        lines = CsvLines(schema.row_type, schema.separators, schema.dialect)
+        return self._packed(lines, row_values(schema.row_type, columns.columns))
 
     def write(self, batches: Iterator[bytes], target: Any) -> None:
         dialect = self._schema.dialect

@@ -31,8 +31,11 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row
-from tidegate.connectors.formats.columns import RowColumns, named_row, rows_of
+from tidegate.connectors.formats.columns import RowColumns
 from tidegate.connectors.formats.json_rows import clock_time, timestamp
+from tidegate.operators.contracts.arrow_batch import DecodedBatch, Layout, ParsedColumns, has_arrow
+from tidegate.operators.contracts.arrow_types import named_row, rows_of
+from tidegate.operators.contracts.batch import Batch
 
 Converter = Callable[[Any], Any]
 
@@ -292,6 +295,18 @@ class _CharactersBuilder:
         return self
 
 
+_COLUMNAR = frozenset(
+    [*INTEGER_BITS, "BOOLEAN", "DOUBLE", "STRING", "SQL_DATE", "LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME"]
+)
+"""Types whose values are the same as rows and as Arrow's columns."""
+
+
+def parsed_batch(found: ParsedColumns, layout: Layout) -> Batch | list[Any]:
+    """Return the records of parsed cells. A type without a column in Arrow, or one that changes a value, gives rows."""
+    columnar = all(info.describe() in _COLUMNAR for info in layout.columns.get_field_types())
+    return DecodedBatch(found, layout) if columnar and has_arrow() else found.rows()
+
+
 class CsvRowDeserializationSchema(DeserializationSchema):
     """Deserialize lines to rows. Made by its ``Builder``."""
 
@@ -331,16 +346,27 @@ class CsvRowDeserializationSchema(DeserializationSchema):
 
     def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
         """Parse all lines at once; one by one if a message is not exactly one line, or a line does not fit."""
+        found = self._together(payloads)
+        return [self.deserialize(payload) for payload in payloads] if found is None else found.rows()
+
+    def deserialize_as_batch(self, payloads: list[bytes]) -> Batch | list[Any]:
+        """Do the same. A connector for which the reader decides between rows and columns calls this method."""
+        found = self._together(payloads)
+        if found is None:
+            return [self.deserialize(payload) for payload in payloads]
+        return parsed_batch(found, Layout(self._type))
+
+    def _together(self, payloads: list[bytes]) -> ParsedColumns | None:
         cells = self._made()
         try:
             texts = b"\n".join(payloads).decode("utf-8").split("\n")
             if len(texts) == len(payloads) and not (self._dialect.comments and any(t[:1] == "#" for t in texts)):
                 rows = list(self._dialect.cells(texts))
                 if len(rows) == len(payloads):
-                    return rows_of(cells.columns(rows), cells.names)
+                    return ParsedColumns(cells.columns(rows), cells.names)
         except (BadCell, ValueError):
             pass
-        return [self.deserialize(payload) for payload in payloads]
+        return None
 
     def get_produced_type(self) -> TypeInformation:
         return self._type

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from tidegate.base.arguments import wrong
@@ -15,8 +16,11 @@ from tidegate.common.serialization import (
     SerializationSchema,
 )
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
-from tidegate.connectors.files.file_format import StreamFormat, text_lines
+from tidegate.connectors.files.file_format import StreamFormat, lines_before, text_lines
 from tidegate.connectors.formats.json_rows import JsonObjects, JsonRows
+from tidegate.operators.contracts.arrow_batch import is_same_type
+from tidegate.operators.contracts.arrow_types import row_values
+from tidegate.operators.contracts.batch import Batch
 from tidegate.table.types import DataType, row_of
 
 
@@ -36,6 +40,10 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
     def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
         return self._rows.rows(payloads)
+
+    def deserialize_as_batch(self, payloads: list[bytes]) -> Batch | list[Any]:
+        """Do the same. A connector for which the reader decides between rows and columns calls this method."""
+        return self._rows.batch(payloads)
 
     def get_produced_type(self) -> TypeInformation:
         return self._type
@@ -200,34 +208,47 @@ class JsonLinesFormat(StreamFormat):
     def produced_type(self) -> TypeInformation:
         return self._type
 
-    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any] | Batch]:
         if not self.can_cut(path):
-            for lines in super().read(path, size, start, end):
-                yield self._one_by_one(lines, path)
+            before = 0
+            for lines in self.lines(path, size, start, end):
+                yield self._one_by_one(lines, path, partial(int, before))
+                before += len(lines)
             return
         for position, data in self.blocks(path, size, start, end):
             for at, piece in _pieces(data):
-                rows = self._rows.rows_of_lines(piece)
-                if rows is None:
-                    rows = self._one_by_one(text_lines(piece, path, position + at, self.charset), path)
-                if rows:
-                    yield rows
+                found = self._rows.batch_of_lines(piece)
+                if found is None:
+                    lines = text_lines(piece, path, position + at, self.charset)
+                    found = self._one_by_one(lines, path, partial(lines_before, path, position + at))
+                if len(found):
+                    yield found
 
-    def _one_by_one(self, lines: list[str], path: str) -> list[Any]:
+    def _one_by_one(self, lines: list[str], path: str, before: Callable[[], int]) -> list[Any]:
+        """Return the rows of the lines. ``before`` counts the lines of the file before them, for a line that does not fit."""
+        full = [(number, line.encode()) for number, line in enumerate(lines) if line and not line.isspace()]
         try:
-            rows = self._rows.rows([line.encode() for line in lines if line and not line.isspace()])
+            rows = self._rows.rows([line for _, line in full])
         except UserCodeError as error:
+            number = next(number for number, line in full if not self._fits(line))
             raise CorruptFileError(
                 "A line of the file is not a JSON object of the declared type",
-                where=f"file {path}",
+                where=f"file {path}, line {before() + number + 1}",
                 found=error.found,
                 cure="correct the file, or pass ignore_parse_errors=True",
             ) from None
         return [row for row in rows if row is not None]
 
+    def _fits(self, line: bytes) -> bool:
+        try:
+            self._rows.row(line)
+        except UserCodeError:
+            return False
+        return True
 
-_PIECE = 1 << 16
-"""Bytes that are parsed together: the resulting rows stay in the processor's cache."""
+
+_PIECE = 1 << 17
+"""Bytes that are parsed together: enough for columns, and few enough for rows, which stay in the processor's cache."""
 
 
 def _pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -257,6 +278,12 @@ class JsonBulkWriterFactory(RowDataBulkWriterFactory):
             return b"\n".join([*self._objects.messages(values), b""])
         except TidegateError as error:
             raise UserCodeError(error.rule, where="JSON writer", found=error.found, cure=error.cure) from error
+
+    def pack_columns(self, columns: Any, row_type: TypeInformation) -> bytes | None:
+        if not is_same_type(row_type, self._row_type):
+            return None
+        messages = self._objects.messages_of(row_values(self._row_type, columns.columns))
+        return None if messages is None else b"\n".join([*messages, b""])
 
     def write(self, batches: Iterator[bytes], target: Any) -> None:
         for batch in batches:

@@ -11,17 +11,12 @@ from tidegate.common.configuration import notice
 from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.files.file_format import BulkFormat, unchanged
-from tidegate.connectors.formats.arrow_batches import ArrowBatch, Layout
-from tidegate.connectors.formats.arrow_types import (
-    arrow_schema,
-    converters,
-    from_columns,
-    schema_of_avro,
-    to_columns,
-)
+from tidegate.connectors.formats.arrow_types import from_columns, schema_of_avro, to_columns
 from tidegate.connectors.formats.avro_schemas import AvroSchema, GenericRecordAvroTypeInfo, misfit
 from tidegate.connectors.formats.columns import ROWS, RowColumns
 from tidegate.connectors.values.ranges import BATCH_SIZE
+from tidegate.operators.contracts.arrow_batch import ArrowBatch, Layout, is_same_type
+from tidegate.operators.contracts.arrow_types import arrow_schema, converters
 from tidegate.operators.contracts.batch import Batch
 from tidegate.table.types import row_of
 
@@ -220,6 +215,9 @@ class RowColumnWriterFactory(RowDataBulkWriterFactory, _ArrowWriterFactory):
 
     def _schema_of(self) -> Any:
         return arrow_schema(self._row_type)
+
+    def pack_columns(self, columns: Any, row_type: TypeInformation) -> bytes | None:
+        return bytes(columns.serialize()) if is_same_type(row_type, self._row_type) else None
 
     def pack(self, values: list[Any]) -> bytes:
         arrow = library("pyarrow", "Parquet files")

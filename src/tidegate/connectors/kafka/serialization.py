@@ -14,7 +14,13 @@ import numpy as np
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
-from tidegate.common.serialization import DeserializationSchema, SerializationSchema, for_many, produced_type
+from tidegate.common.serialization import (
+    DeserializationSchema,
+    SerializationSchema,
+    as_batch,
+    for_many,
+    produced_type,
+)
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.connectors.kafka.cluster import TopicPartition
 from tidegate.connectors.kafka.records import ConsumerRecord
@@ -244,7 +250,9 @@ class ValueOnly(KafkaRecordDeserializationSchema):
         if any(payload is None for payload in payloads):
             present = [n for n, payload in enumerate(payloads) if payload is not None]
             payloads, times = [payloads[n] for n in present], [times[n] for n in present]
-        values = for_many(self._schema, "deserialize")(payloads)
+        values = (as_batch(self._schema) or for_many(self._schema, "deserialize"))(payloads)
+        if isinstance(values, Batch):
+            return values.with_times(times)
         if any(value is None for value in values):
             present = [n for n, value in enumerate(values) if value is not None]
             values, times = [values[n] for n in present], [times[n] for n in present]

@@ -7,8 +7,8 @@ from typing import Any
 
 from tidegate.base.errors import ConfigurationError
 from tidegate.base.imports import library
-from tidegate.connectors.formats.arrow_types import arrow_schema
 from tidegate.connectors.tables.sink import TableSink
+from tidegate.operators.contracts.arrow_types import arrow_schema
 
 
 class DeltaSink(TableSink):

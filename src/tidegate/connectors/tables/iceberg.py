@@ -8,8 +8,8 @@ from typing import Any
 from tidegate.base import secrets
 from tidegate.base.errors import ConfigurationError, ServiceError, TidegateError
 from tidegate.base.imports import library
-from tidegate.connectors.formats.arrow_types import arrow_schema
 from tidegate.connectors.tables.sink import TableSink
+from tidegate.operators.contracts.arrow_types import arrow_schema
 
 _RETRIES = "commit.retry.num-retries"
 _FIRST_PARTITION_ID = 1000

@@ -12,7 +12,6 @@ from tidegate.base import faults, secrets
 from tidegate.base.errors import CommitError, ConfigurationError, OutputLostError, RetryableCommitError
 from tidegate.base.files import Files
 from tidegate.base.imports import library
-from tidegate.connectors.formats.arrow_types import arrow_schema
 from tidegate.connectors.formats.parquet_files import RowColumnWriterFactory
 from tidegate.connectors.staged_file import (
     StagedFile,
@@ -27,6 +26,7 @@ from tidegate.connectors.staged_file import (
     with_numbers,
     without_done,
 )
+from tidegate.operators.contracts.arrow_types import arrow_schema
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,

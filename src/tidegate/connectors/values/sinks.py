@@ -13,6 +13,7 @@ import cloudpickle
 
 from tidegate.base.errors import ArgumentTypeError, OutputClosedError
 from tidegate.base.pickling import cure_of, is_encodable, load_stored
+from tidegate.operators.contracts.arrow_batch import ArrowBatch
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
@@ -222,6 +223,7 @@ class DiscardingSink(Sink):
 
     guarantee = SinkGuarantee.TWO_PHASE_COMMIT
     reads_records = False
+    takes_columns = True
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
         return _DiscardingWriter()
@@ -230,6 +232,9 @@ class DiscardingSink(Sink):
 class _DiscardingWriter(SinkWriter):
     def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
         return
+
+    def write_columns(self, batch: ArrowBatch) -> bool:
+        return True
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         return Prepared()

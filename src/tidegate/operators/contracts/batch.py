@@ -63,6 +63,8 @@ class Batch:
     columns: Sequence[Column] = ()
     width: int = 0
     key_field: int | None = None
+    is_undecided: bool = False
+    """Rows of the batch cost no more than its columns: a reader that does not need columns gets rows."""
 
     def __init__(self, rows: Rows, times: Times | None = None, keys: Keys | None = None) -> None:
         self._rows, self.times, self.keys = rows, times, keys
@@ -141,9 +143,22 @@ class Batch:
             None if keys is None else [keys[n] for n in numbers],
         )
 
+    def take(self, numbers: Int64s) -> Batch:
+        """Return some of the records, by their numbers, in the form that the batch has."""
+        return self.select(numbers.tolist())
+
     def widened(self) -> Batch:
         """Return the same records, ready for arithmetic: columns of ints have 64 bits."""
         return self
+
+    def column(self, field: int) -> Column | None:
+        """Return a field of all records as a column. None: the batch has no columns, or a value is missing."""
+        return None
+
+    def present(self, field: int) -> tuple[Column, Int64s | None]:
+        """Return the values of a field that are not missing as a column, and the numbers of their records; None: no value
+        is missing. Only for a batch of columns, whose ``is_columnar`` is true."""
+        raise NotImplementedError
 
 
 class ColumnBatch(Batch):
@@ -212,6 +227,22 @@ class ColumnBatch(Batch):
             return self
         columns = [column[start:end] for column in self.columns]
         return ColumnBatch(columns, self.width, self.key_field, *self._beside(start, end))
+
+    def take(self, numbers: Int64s) -> ColumnBatch:
+        times, keys = self.times, self.keys
+        if isinstance(times, list):
+            times = [times[n] for n in numbers.tolist()]
+        elif times is not None:
+            times = times[numbers]
+        columns = [column[numbers] for column in self.columns]
+        kept = None if keys is None else [keys[n] for n in numbers.tolist()]
+        return ColumnBatch(columns, self.width, self.key_field, times, kept)
+
+    def column(self, field: int) -> Column | None:
+        return self.columns[field] if field < len(self.columns) else None
+
+    def present(self, field: int) -> tuple[Column, Int64s | None]:
+        return self.columns[field], None
 
     def widened(self) -> ColumnBatch:
         columns = [column.astype(np.int64) if column.dtype.kind == INT else column for column in self.columns]

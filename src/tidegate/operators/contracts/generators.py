@@ -150,12 +150,15 @@ def _set_state(user: WatermarkGenerator, state: bytes) -> None:
         setattr(user, name, value)
 
 
-def strategy_of(strategy: WatermarkStrategy | None, setup: OperatorSetup, operator: str) -> Strategy:
-    """Return the strategy of a WatermarkStrategy, or of None, in a subtask of the operator."""
+def strategy_of(
+    strategy: WatermarkStrategy | None, setup: OperatorSetup, operator: str, *, rows: bool = False
+) -> Strategy:
+    """Return the strategy of a WatermarkStrategy, or of None, in a subtask of the operator. ``rows``: its records are rows by
+    their declared type."""
     settings = setup.settings
     if strategy is not None and strategy.kind == "custom" and not settings.batch_mode:
         return GeneratorStrategy(strategy, settings, operator)
     meant = Strategy(strategy, settings.batch_mode, settings.watermark_interval_ms)
     meant.operator = operator
-    meant.of_column = None if meant.extract is None else setup.column_of(meant.extract)
+    meant.of_column = None if meant.extract is None else setup.column_of(meant.extract, rows)
     return meant

@@ -163,7 +163,8 @@ class OperatorSetup:
     input. ``emit``: takes batches that the operator emits outside of the loop. ``tags``: the operator's function may
     emit to side outputs. ``advance(now_ms, exact)``: brings the operators downstream up to the operator's
     ``output_time`` before it emits more; ``exact``: other chains, too, see that watermark between what was emitted and
-    what will be emitted. ``column_of``: how a function of a record is evaluated for a whole batch, if there is a way.
+    what will be emitted. ``column_of``: how a function
+    of a record, which is a row or not, is evaluated for a whole batch, if there is a way.
     """
 
     index: int
@@ -172,7 +173,7 @@ class OperatorSetup:
     emit: Callable[[Batch], None]
     tags: bool = True
     advance: Callable[[int, bool], None] = lambda now_ms, exact: None
-    column_of: Callable[[UserFunction], OfColumn | None] = lambda function: None
+    column_of: Callable[[UserFunction, bool], OfColumn | None] = lambda function, rows: None
 
 
 class StreamOperator:
@@ -271,6 +272,11 @@ class StreamOperator:
     def in_loop(self) -> bool:
         """Tell whether an operator that collects does its work on a record inside of the loop around it, and passes the record
         on there. ``settle`` then follows the operators after it."""
+        return False
+
+    @property
+    def needs_rows(self) -> bool:
+        """Tell whether the operator, which takes columns, would make rows of them."""
         return False
 
     @property

@@ -22,6 +22,7 @@ from typing import Any
 
 from tidegate.base import faults
 from tidegate.base.user_code import UserValue
+from tidegate.operators.contracts.arrow_batch import ArrowBatch
 
 
 class Publication(Enum):
@@ -109,6 +110,11 @@ class SinkWriter(ABC):
     def write_batch(self, values: list[UserValue], timestamps: list[int] | None) -> None:
         """Write some thousand records. Must not keep the lists: they are reused."""
 
+    def write_columns(self, batch: ArrowBatch) -> bool:
+        """Write records that come as columns of the stream's declared type, if ``Sink.takes_columns``. False: nothing
+        was written, and ``write_batch`` gets the records."""
+        return False
+
     @abstractmethod
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         """Step 5: make everything written durable. Afterwards another process must be able to commit or abort it."""
@@ -174,6 +180,8 @@ class Sink(ABC):
     """What a user can do about a job that promises less because of this sink."""
     reads_records: bool = True
     """False: no one ever sees the records, so they need not be checked against the declared type of their stream."""
+    takes_columns: bool = False
+    """True: ``write_columns`` is asked first where records come as columns."""
     holds_back: str | None = None
     """Why records wait for later ones, if they do: such a sink is refused where rounds are committed at once."""
     marks_checkpoints: bool = False

@@ -142,6 +142,21 @@ class BatchSpec(FunctionSpec):
 
 
 @dataclass(frozen=True)
+class KeyedBatchSpec(FunctionSpec):
+    """Describe a function over the batches of each key: ``function`` has ``prepare(batch)``, which returns the records as
+    columns, ``process_batch(batch, ctx)``, which returns batches to emit, and ``on_timer``."""
+
+    methods = ("process_batch",)
+    emits = Emits.BATCH
+    calls_only = True
+    takes_columns = True
+
+    @property
+    def prepare(self) -> UserFunction:
+        return method_of(self.function, "prepare")
+
+
+@dataclass(frozen=True)
 class ProcessSpec(TaggingSpec):
     """Describe a process function: ``function`` has ``process_element(value, ctx)`` and may have ``on_timer``."""
 

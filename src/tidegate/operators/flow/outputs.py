@@ -13,6 +13,7 @@ from tidegate.base.errors import UserCodeError
 from tidegate.base.pickling import cure_of
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Ship
+from tidegate.operators.contracts.arrow_batch import ArrowBatch, joined, pack_arrow, taken
 from tidegate.operators.contracts.batch import BOOL, FLOAT, INT, TEXT, Batch, Column, ColumnBatch, Keys, TimeList
 from tidegate.operators.flow.packing import KEYS, PLAIN, Packer, pack_columns, pack_field
 from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
@@ -39,6 +40,10 @@ class Receiver:
         self.max_parallelism, self.place = max_parallelism, place
 
 
+_ARROW = -1
+"""The width of records in Arrow's record batches: the declared type of the edge has their columns."""
+
+
 class _Shape(NamedTuple):
     """Hold what column batches of one chunk have in common. ``types``: of all columns, including key and time."""
 
@@ -50,24 +55,26 @@ class _Shape(NamedTuple):
 
 class _Waiting:
     """Hold columns that wait for one receiver of a keyed edge: fields, then the key unless it is a field, then
-    timestamps."""
+    timestamps. The fields of Arrow's record batches wait in ``arrow``."""
 
-    __slots__ = ("parts", "records", "shape")
+    __slots__ = ("arrow", "parts", "records", "shape")
 
     def __init__(self) -> None:
         self.parts: list[list[Column]] = []
+        self.arrow: list[Any] = []
         self.records = 0
         self.shape = _Shape(0, None, False, "")
 
     def clear(self) -> None:
-        self.parts, self.records = [], 0
+        self.parts, self.arrow, self.records = [], [], 0
 
     def payload(self) -> Payload:
         columns = [np.concatenate(pieces) for pieces in zip(*self.parts, strict=True)]
         width, key_field, timed, _ = self.shape
-        fields = max(width, 1)
+        fields = 0 if self.arrow else max(width, 1)
         keys = pack_field(key_field) if key_field is not None else _packed_keys(columns[fields])
-        return pack_columns(columns[:fields], width), keys, pack_columns(columns[-1:], 0) if timed else None
+        records = pack_arrow(joined(self.arrow)) if self.arrow else pack_columns(columns[:fields], width)
+        return records, keys, pack_columns(columns[-1:], 0) if timed else None
 
 
 def _packed_keys(keys: Column) -> bytes:
@@ -186,23 +193,27 @@ class EdgeOutput:
             return self._int_router.subtasks(keys)
         return np.fromiter(map(self._other_router.__getitem__, keys.tolist()), np.uint16, len(keys))
 
-    def extend(self, batch: ColumnBatch, keys: Column) -> None:
-        """Add records as columns. ``keys``: the results of the key selector; they are the ``key_field`` of the batch if
-        it has one. Raise for a key that is not of the declared type; then nothing is added."""
+    def extend(self, batch: ColumnBatch | ArrowBatch, keys: Column) -> None:
+        """Add records as columns, numpy's or Arrow's. ``keys``: the results of the key selector; they are the
+        ``key_field`` of the batch if it has one. Raise for a key that is not of the declared type; then nothing is
+        added."""
         n = len(self._waiting)
         keys, key_field = self._identified(keys, batch.key_field)
         times = batch.time_column()
         if any(values for values, _, _ in self.buffers):
             self.flush(self._watermark, everything=True)
         every = [*batch.columns, *([] if key_field is not None else [keys]), *([] if times is None else [times])]
+        arrow = batch.arrow if isinstance(batch, ArrowBatch) else None
         if n == 1:
             ends = [len(keys)]
         else:
             subtasks = self._subtasks(keys)
             order = np.argsort(subtasks, kind="stable")
             every = [column[order] for column in every]
+            arrow = None if arrow is None else taken(arrow, order)
             ends = np.bincount(subtasks, minlength=n).cumsum().tolist()
-        shape = _Shape(batch.width, key_field, times is not None, "".join(column.dtype.kind for column in every))
+        types = "".join(column.dtype.kind for column in every)
+        shape = _Shape(_ARROW if arrow is not None else batch.width, key_field, times is not None, types)
         start = 0
         for index, (waiting, end) in enumerate(zip(self._waiting, ends, strict=True)):
             if end > start:
@@ -210,6 +221,8 @@ class EdgeOutput:
                     self._send_columns(index, self._watermark)
                 waiting.shape = shape
                 waiting.parts.append([column[start:end] for column in every])
+                if arrow is not None:
+                    waiting.arrow.append(arrow.slice(start, end - start))
                 waiting.records += end - start
             start = end
 

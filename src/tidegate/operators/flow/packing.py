@@ -16,10 +16,11 @@ from typing import Any, Optional, TypeGuard
 import msgspec
 import numpy as np
 
-from tidegate.base.errors import ArgumentTypeError, StateFormatError, UserCodeError
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError, StateFormatError, UserCodeError
 from tidegate.common.conversion import BatchConverter, Boundary, boundary
 from tidegate.common.object_types import ObjectTypeInfo, decoder, fields_exactly
 from tidegate.common.typeinfo import INTEGER_BITS, BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo, TypeInformation
+from tidegate.operators.contracts.arrow_batch import ARROW, ArrowBatch, Layout, arrow_length, is_same_type, unpack_arrow
 from tidegate.operators.contracts.batch import FLOAT, INT, TEXT, Batch, Column, ColumnBatch, Keys, Schema, text_column
 from tidegate.operators.flow.rows import Payload
 from tidegate.operators.loop.ownership import MODEL_STATE, is_named_tuple, is_plain_model, keep, plain_slots
@@ -86,6 +87,8 @@ class Packer:
     def carries(self, batch: Batch) -> bool:
         """Tell whether the batch has columns that are as declared: such columns travel unchanged."""
         schema = batch.schema
+        if isinstance(batch, ArrowBatch):
+            return self._layout is not None and is_same_type(batch.layout.info, self._layout.info)
         if schema is None:
             return False
         if schema not in self._carried:
@@ -93,6 +96,23 @@ class Packer:
         return self._carried[schema] and all(
             _fits(batch.columns[field], bits) for field, bits in self._narrow if len(batch)
         )
+
+    @functools.cached_property
+    def _layout(self) -> Layout | None:
+        """Return the columns of the declared type; None if a part of the type has no column."""
+        declared = self._declared
+        if declared is None or isinstance(declared, PickledBytesTypeInfo):
+            return None
+        try:
+            layout = Layout(declared)
+            layout.schema  # noqa: B018 - raises an error for a type without a column
+        except ConfigurationError:
+            return None
+        return layout
+
+    def _arrow_batch(self, data: bytes) -> ArrowBatch:
+        assert self._layout is not None
+        return ArrowBatch(unpack_arrow(data, self._layout), self._layout)
 
     def _is_declared(self, schema: Schema) -> bool:
         declared = self._declared
@@ -106,21 +126,29 @@ class Packer:
     def unpack(self, payload: Payload) -> Batch:
         """Unpack the batch of a chunk. Columns of ints may be narrower than 64 bits."""
         values, packed_keys, packed_times = payload
-        if values[0] != COLUMNS:
+        if values[0] not in (COLUMNS, ARROW):
             times = None if packed_times is None else PLAIN.unpack_list(packed_times)
             return Batch(self._rows(values), times, None if packed_keys is None else KEYS.unpack_list(packed_keys))
-        batch = unpack_columns(values)
+        batch: ColumnBatch | ArrowBatch
+        batch = unpack_columns(values) if values[0] == COLUMNS else self._arrow_batch(values)
         if packed_times is not None and packed_times[0] == COLUMNS:
             batch.times = unpack_columns(packed_times).columns[0].astype(np.int64)
         elif packed_times is not None:
             batch.times = PLAIN.unpack_list(packed_times)
         if packed_keys is not None:
             field = batch.key_field = packed_field(packed_keys)
-            batch.keys = KEYS.unpack_list(packed_keys) if field is None else batch.columns[field].tolist()
+            if field is None:
+                batch.keys = KEYS.unpack_list(packed_keys)
+            else:
+                keys = batch.column(field)
+                assert keys is not None  # the sender made keys of it
+                batch.keys = keys.tolist()
         return batch
 
     def unpack_list(self, data: bytes) -> list[Any]:
         """Unpack values, keys or timestamps of a chunk as Python objects."""
+        if data[0] == ARROW:
+            return list(self._arrow_batch(data).rows())
         return unpack_columns(data).rows() if data[0] == COLUMNS else self._rows(data)
 
     def _rows(self, data: bytes) -> list[Any]:
@@ -148,6 +176,8 @@ class Packer:
 def length_of(data: bytes) -> int:
     """Return the number of packed values or keys, in most cases without unpacking them."""
     first = data[0]
+    if first == ARROW:
+        return arrow_length(data)
     if first == _ENCODED_KEYS[0]:
         return length_of(data[1:7])
     if first == OBJECTS:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+import numpy as np
+
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.contracts.batch import Batch
+from tidegate.operators.contracts.arrow_batch import ArrowBatch
+from tidegate.operators.contracts.batch import Batch, Keys
 from tidegate.operators.contracts.functions import ProcessContext, SubtaskRuntimeContext, checkpointed
 from tidegate.operators.contracts.operator import CollectingOperator, OperatorRound, OperatorSetup
-from tidegate.operators.contracts.specs import BatchSpec, BroadcastProcessSpec, ReduceSpec
+from tidegate.operators.contracts.specs import BatchSpec, BroadcastProcessSpec, KeyedBatchSpec, ReduceSpec
 from tidegate.operators.kinds.function_operator import BroadcastContext, FunctionOperator, ReadOnlyContext
 from tidegate.operators.kinds.own_state import OwnState
+from tidegate.operators.kinds.sliced_window import keys_of
 from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.codegen import LoopSource
 from tidegate.state.descriptors import ValueStateDescriptor
+from tidegate.state.keys import visible
 from tidegate.state.snapshot import OperatorSnapshot, Redistribution
 
 
@@ -155,3 +160,60 @@ class BatchOperator(CollectingOperator, FunctionOperator):
             raise user_error(error, where, None, added=self.operator.place) from error
         if len(result):
             self.setup.emit(result)
+
+
+class KeyedBatchOperator(CollectingOperator, FunctionOperator):
+    """Call a function over the records that each key has in a batch, with the state and the timers of the key.
+
+    The results of all keys of a batch are emitted together, so the operators downstream get columns too.
+    """
+
+    emits_fresh: ClassVar[bool] = True
+
+    def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
+        super().__init__(node, setup)
+        self._prepare: Callable[[Batch], ArrowBatch] = self.operator.spec_as(KeyedBatchSpec).prepare
+        self._keys: Keys = []
+
+    def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
+        super().write(source, value, depth, keyed=keyed, input=input)
+        key = "tg_k" if keyed else f"{source.bind(f'B{self.id}', self.key_context)}.slot"
+        source.line(depth, f"{source.bind(f'k{self.id}', self._keys.append)}({key})", None)
+
+    def clear(self) -> None:
+        super().clear()
+        self._keys.clear()
+
+    def settle(self) -> None:
+        if self.values:
+            batch = Batch(self.values.copy(), self.timestamps.copy() or None, self._keys.copy())
+            self.clear()
+            self.take_batch(batch)
+
+    def take_batch(self, batch: Batch) -> None:
+        try:
+            records = self._prepare(batch)
+        except BaseException as error:
+            where = f"operator '{self.operator.name}', batch of {len(batch)} records"
+            raise user_error(error, where, None, added=self.operator.place) from error
+        keys, numbers = keys_of(batch)
+        ends = np.bincount(numbers, minlength=len(keys)).cumsum().tolist()
+        if len(keys) > 1:
+            records = records.take(np.argsort(numbers, kind="stable"))
+        made: list[ArrowBatch] = []
+        start = 0
+        for key, end in zip(keys, ends, strict=True):
+            made += self._process(key, records.part(start, end))
+            start = end
+        if made:
+            self.setup.emit(ArrowBatch.joined(made))
+
+    def _process(self, key: UserValue, records: Batch) -> list[ArrowBatch]:
+        assert self.backend is not None
+        self.backend.context.slot, self.context.ts = key, None
+        try:
+            found: list[ArrowBatch] = self.function(records, self.context)
+        except BaseException as error:
+            where = f"operator '{self.operator.name}', batch of {len(records)} records of key {visible(key)!r}"
+            raise user_error(error, where, None, added=self.operator.place, key=repr(visible(key))) from error
+        return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from tidegate.base import faults
 from tidegate.base.errors import ArgumentTypeError, UserCodeError
@@ -12,6 +13,8 @@ from tidegate.base.pickling import find_other
 from tidegate.base.user_code import UserValue, user_line
 from tidegate.common.conversion import boundary
 from tidegate.graph.plan import ChainNode
+from tidegate.operators.contracts.arrow_batch import ArrowBatch, is_same_type
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.functions import checkpointed
 from tidegate.operators.contracts.operator import CollectingOperator, EndOfInput, OperatorRound, OperatorSetup
 from tidegate.operators.contracts.sink import Prepared, Sink, SinkWriter, UnwrittenSink, WriterContext
@@ -66,6 +69,28 @@ class SinkOperator(CollectingOperator):
             savepoint=round.context.savepoint,
             round_ms=round.context.now_ms,
         )
+
+    @property
+    def takes_columns(self) -> bool:  # type: ignore[override]
+        return self._sink.takes_columns
+
+    def take_batch(self, batch: Batch) -> None:
+        if isinstance(batch, ArrowBatch) and self._is_declared(batch):
+            if self.declined is not None:
+                return
+            self._attempt(partial(self._write_columns, batch))
+        else:
+            super().take_batch(batch)
+
+    def _is_declared(self, batch: ArrowBatch) -> bool:
+        declared = self._spec.type_info
+        return self.takes_columns and (declared is None or is_same_type(batch.layout.info, declared))
+
+    def _write_columns(self, batch: ArrowBatch) -> None:
+        if self._writer is None:
+            self._writer = self._sink.create_writer(self._context, self._state)
+        if not self._writer.write_columns(batch):
+            self._writer.write_batch(self._declared(list(batch.rows())), batch.time_list())
 
     def settle(self) -> None:
         if self.values and self.declined is None:

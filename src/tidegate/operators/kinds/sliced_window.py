@@ -169,12 +169,13 @@ class SlicedWindowOperator(FunctionOperator):
         one = int(starts[0]) if (starts == starts[0]).all() else None
         if any(self._is_behind(start) for start in ([one] if one is not None else np.unique(starts).tolist())):
             return False  # the loop finds the late records
+        keys, groups = keys_of(batch)
         if one is None:
-            pairs, groups = numbered(list(zip(starts.tolist(), batch.keys or (), strict=True)))
-            slices = {start: self._cells(start) for start in {start for start, _ in pairs}}
-            places = [(slices[start], key) for start, key in pairs]
+            every, numbers = np.unique(starts, return_inverse=True)
+            pairs, groups = _in_order(numbers * len(keys) + groups)
+            slices = [self._cells(start) for start in every.tolist()]
+            places = [(slices[pair // len(keys)], keys[pair % len(keys)]) for pair in pairs]
         else:
-            keys, groups = _keys_of(batch)
             places = list(zip(repeat(self._cells(one)), keys))
         folded = fold(batch.widened(), groups, [cells[key] for cells, key in places])
         if folded is None:
@@ -358,9 +359,18 @@ def numbered(values: list[UserValue]) -> tuple[list[UserValue], Int64s]:
     return list(numbers), found
 
 
-def _keys_of(batch: Batch) -> tuple[list[UserValue], Int64s]:
+def _in_order(values: Int64s) -> tuple[list[int], Int64s]:
+    """Do the same for a column of ints."""
+    found, first, numbers = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    places = np.empty(len(found), np.int64)
+    places[order] = np.arange(len(found))
+    return found[order].tolist(), places[numbers]
+
+
+def keys_of(batch: Batch) -> tuple[list[UserValue], Int64s]:
     """Do the same for the keys of a batch. Ints that lie close together need no dict."""
-    keys = None if batch.key_field is None else batch.columns[batch.key_field]
+    keys = None if batch.key_field is None else batch.column(batch.key_field)
     if keys is None or keys.dtype.kind != INT:
         return numbered(batch.keys or [])
     low, length = int(keys.min()), len(batch)

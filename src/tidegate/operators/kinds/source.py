@@ -12,8 +12,8 @@ from typing import ClassVar
 from tidegate.base.errors import ArgumentTypeError, CorruptFileError
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.conversion import Boundary, Converter
-from tidegate.common.typeinfo import TypeInformation
-from tidegate.graph.plan import ChainNode
+from tidegate.common.typeinfo import RowTypeInfo, TypeInformation
+from tidegate.graph.plan import ChainNode, Operator
 from tidegate.graph.transformation import OutputTag
 from tidegate.operators.contracts import watermarks
 from tidegate.operators.contracts.batch import HIGHEST, LOWEST, Batch, Given
@@ -34,6 +34,10 @@ from tidegate.operators.loop.blame import record_in, reprlib_repr, user_error
 from tidegate.operators.loop.codegen import LoopSource
 from tidegate.operators.loop.rewrites.rewrite import LineOwner
 from tidegate.state.snapshot import GENERATOR, SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
+
+
+def _are_rows(operator: Operator) -> bool:
+    return isinstance(operator.output_type, RowTypeInfo)
 
 
 def _is_tagged(value: UserValue) -> bool:
@@ -94,7 +98,7 @@ class SourceOperator(StreamOperator):
         super().__init__(node, setup)
         spec = self.operator.spec_as(SourceSpec)
         self._source = spec.source
-        self._strategy = strategy_of(spec.watermarks, setup, self.operator.name)
+        self._strategy = strategy_of(spec.watermarks, setup, self.operator.name, rows=_are_rows(self.operator))
         self._reader: SplitReader | None = None
         self._announces = spec.source.announces_batches
         self._convert = None if spec.declared is None else _Declared(spec.declared, node)
@@ -218,14 +222,20 @@ class TimestampsOperator(CollectingOperator):
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
         self.output_time = EventTime()
-        self._strategy = strategy_of(self.operator.spec_as(TimestampsSpec).watermarks, setup, self.operator.name)
+        strategy, self._rows = self.operator.spec_as(TimestampsSpec).watermarks, _are_rows(self.operator)
+        self._strategy = strategy_of(strategy, setup, self.operator.name, rows=self._rows)
         self._seen: list[int] = []
         """The times that the loop has given to records of the batch."""
 
     @property
     def in_loop(self) -> bool:
         strategy = self._strategy
-        return strategy.extract is not None and strategy.of_column is None and not strategy.divides_batches
+        by_record = self._rows or strategy.of_column is None  # rows that come as columns do not enter the loop
+        return strategy.extract is not None and by_record and not strategy.divides_batches
+
+    @property
+    def needs_rows(self) -> bool:
+        return self._strategy.extract is not None and self._strategy.of_column is None
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
         extract, was_timed = self._strategy.extract, source.timed

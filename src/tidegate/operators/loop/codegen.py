@@ -105,7 +105,7 @@ class Loop:
         for output, timed in self._outputs:
             output.expect(timed=timed or batch.times is not None)
         keys = batch.keys if self._into else None
-        if keys is not None and batch.columns and self._parts.operator(self._node.operator.id).fold_batch(batch):
+        if keys is not None and batch.is_columnar and self._parts.operator(self._node.operator.id).fold_batch(batch):
             pass
         elif keys is not None and batch.width:
             field, timed = batch.key_field, batch.times is not None
@@ -125,9 +125,11 @@ class Loop:
             return []
 
         def hand_over(batch: Batch) -> bool:
-            if batch.is_columnar:
+            # an undecided batch that would become rows in the reader becomes rows in the loop, which calls the reader less
+            taken = batch.is_columnar and not (batch.is_undecided and readers[0].needs_rows)
+            if taken:
                 readers[0].take_batch(batch)
-            return batch.is_columnar
+            return taken
 
         return [hand_over]
 

@@ -15,14 +15,15 @@ import ast
 from collections.abc import Callable
 from functools import reduce
 from types import CellType
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from tidegate.base.user_code import UserValue
+from tidegate.common.types import Row
 from tidegate.operators.contracts.batch import HIGHEST, LOWEST, Column
 from tidegate.operators.loop.rewrites.bodies import Body
-from tidegate.operators.loop.rewrites.fields import Field, Floats, Hole, Inexact, Ints, Mask, Value, text_of
+from tidegate.operators.loop.rewrites.fields import Field, Floats, Hole, Inexact, Ints, Mask, Record, Value, text_of
 from tidegate.operators.loop.rewrites.rewrite import Refused
 
 Number = int | float | Ints | Floats
@@ -41,10 +42,13 @@ def evaluate(body: Body, function: UserValue, arguments: tuple[Value, ...]) -> V
     names: dict[str, Value] = dict(zip(body.parameters, arguments, strict=True))
     walk = _Walk(names, body, dict(zip(body.free, plain.__closure__ or (), strict=True)), plain.__globals__)
     for statement in body.statements[:-1]:
-        if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Name) for t in statement.targets):
+        targets = [statement.target] if isinstance(statement, ast.AnnAssign) else getattr(statement, "targets", [])
+        value = getattr(statement, "value", None)
+        variables = [target.id for target in targets if isinstance(target, ast.Name)]
+        if not variables or value is None or len(variables) < len(targets):
             raise Inexact
-        result = walk.value(statement.value)
-        names.update((target.id, result) for target in statement.targets)  # type: ignore[attr-defined]
+        result = walk.value(value)
+        names.update((variable, result) for variable in variables)
     last = body.statements[-1]
     if not isinstance(last, ast.Return) or last.value is None:
         raise Inexact
@@ -58,9 +62,25 @@ def check_arithmetic(body: Body) -> None:
     if body.early or not isinstance(body.statements[-1], ast.Return):
         raise Refused("returns before its end")
     written = {id(piece) for part in body.parts() if isinstance(part, ast.JoinedStr) for piece in part.values}
+    written |= {id(part.slice) for part in _by_name(body)}
+    notes = [part.annotation for part in body.parts() if isinstance(part, ast.AnnAssign)]  # nobody evaluates them
+    unread = {id(inner) for note in notes for inner in ast.walk(note)}
     for part in body.parts():
-        if not (_is_known(part) or (isinstance(part, ast.Constant) and id(part) in written)):
+        if id(part) not in unread and not (_is_known(part) or (isinstance(part, ast.Constant) and id(part) in written)):
             raise Refused(f"more than arithmetic: {_text(part)}")
+
+
+def uses_names(body: Body) -> bool:
+    """Tell whether the function reads fields by name, ``row["price"]``: of rows, as far as columns go."""
+    return bool(_by_name(body))
+
+
+def _by_name(body: Body) -> list[ast.Subscript]:
+    return [part for part in body.parts() if isinstance(part, ast.Subscript) and _is_text(part.slice)]
+
+
+def _is_text(node: ast.expr) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _text(part: ast.AST) -> str:
@@ -117,8 +137,11 @@ class _Walk:
         return _plain_number(self._outer.get(node.id))
 
     def attribute(self, node: ast.Attribute) -> Value:
-        """Return ``self.factor``: a number in the function object itself, which no method or property hides."""
+        """Return ``row.price``, or ``self.factor``: a number in the function object itself, which no method or property
+        hides."""
         value = self.value(node.value)
+        if isinstance(value, Record) and not hasattr(Row, node.attr):
+            return value.field(node.attr)
         if not isinstance(value, _This):
             raise Inexact
         this = value.object
@@ -133,7 +156,12 @@ class _Walk:
         return fields
 
     def subscript(self, node: ast.Subscript) -> Value:
-        record, index = self.value(node.value), self.value(node.slice)
+        record = self.value(node.value)
+        if isinstance(record, Record) and _is_text(node.slice):
+            return record.field(str(node.slice.value))
+        index = self.value(node.slice)
+        if isinstance(record, Record) and isinstance(index, int):
+            return record.field(index)
         if not isinstance(record, tuple) or not isinstance(index, int) or not -len(record) <= index < len(record):
             raise Inexact
         return record[index]
@@ -368,7 +396,7 @@ _KNOWN = (
     *_OPERATORS,
     ast.Div,
     *_COMPARISONS,
-    *(ast.Assign, ast.Return, ast.USub, ast.Not, ast.boolop, ast.expr_context, ast.FormattedValue),
+    *(ast.Assign, ast.AnnAssign, ast.Return, ast.USub, ast.Not, ast.boolop, ast.expr_context, ast.FormattedValue),
 )
 
 

@@ -15,8 +15,10 @@ import numpy as np
 
 from tidegate.base.errors import TidegateError
 from tidegate.base.user_code import UserFunction
+from tidegate.common.typeinfo import RowTypeInfo, TypeInformation
 from tidegate.graph.plan import Chain, ChainNode, Edge
 from tidegate.graph.transformation import Emits, Role, Ship
+from tidegate.operators.contracts.arrow_batch import ArrowBatch
 from tidegate.operators.contracts.batch import (
     HIGHEST,
     LOWEST,
@@ -27,9 +29,9 @@ from tidegate.operators.contracts.batch import (
     Int64s,
     number_column,
 )
-from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic, evaluate, mask_of
+from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic, evaluate, mask_of, uses_names
 from tidegate.operators.loop.rewrites.bodies import Body, body_of
-from tidegate.operators.loop.rewrites.fields import Field, Inexact, Ints, Value, field_of
+from tidegate.operators.loop.rewrites.fields import Field, Inexact, Ints, Record, Value, field_of
 from tidegate.operators.loop.rewrites.rewrite import Bindings, Findings, OfColumn, Place, Refused, Rewrite, WholeBatch
 
 LEAST = 64
@@ -59,8 +61,8 @@ class Columns(Rewrite):
         path = BatchPath(node, bindings, prepared, into=into)
         return path.run if path.useful else None
 
-    def column_of(self, function: UserFunction, prepared: Body) -> OfColumn:
-        return _OneColumn(function, prepared)
+    def column_of(self, function: UserFunction, prepared: Body, rows: bool) -> OfColumn | None:
+        return None if uses_names(prepared) and not rows else _OneColumn(function, prepared)
 
 
 class _OnDriver:
@@ -99,7 +101,9 @@ class BatchPath:
     def __init__(self, node: ChainNode, bindings: Bindings, bodies: Findings, *, into: bool) -> None:
         self._bindings, self._bodies = bindings, bodies
         self._failures = 0
-        self._steps = list(self._follow(node if into else _only_child(node)))
+        first = node if into else _only_child(node)
+        self._types = {} if into else _types_after(node)
+        self._steps = list(self._follow(first))
         last = self._steps[-1].node if self._steps else node
         self._edge = self._keyed_edge(last) if self._steps or not into else None
         self.useful = self._edge is not None
@@ -108,10 +112,14 @@ class BatchPath:
         while node is not None and node.operator.spec.emits in _BY_RECORD and node.operator.keyed is None:
             function = self._bindings.function(node.operator.id)
             body = self._bodies.of(function)
-            if body is None:
+            if body is None or (uses_names(body) and not self._has_names(node)):
                 return
             yield _Step(node, function, body)
             node = _only_child(node)
+
+    def _has_names(self, node: ChainNode) -> bool:
+        """Tell whether the records that enter the node are rows."""
+        return isinstance(self._types.get(node.operator.id), RowTypeInfo)
 
     def _keyed_edge(self, node: ChainNode) -> Edge | None:
         """Return the edge after the node, if the node has no other reader and the edge's key is arithmetic."""
@@ -121,7 +129,10 @@ class BatchPath:
         if edge.tag is not None or edge.partitioning.ship is not Ship.HASH:
             return None
         selector = edge.partitioning.selector
-        return edge if selector is not None and self._bodies.of(selector) is not None else None
+        body = None if selector is None else self._bodies.of(selector)
+        if body is None or (uses_names(body) and not isinstance(node.operator.output_type, RowTypeInfo)):
+            return None
+        return edge
 
     def passes(self, place: Place) -> bool:
         if place.edge is not None:
@@ -156,6 +167,8 @@ class BatchPath:
         assert self._edge is not None and self._edge.partitioning.selector is not None
         selector = self._edge.partitioning.selector
         key = evaluate(self._bodies.of(selector), selector, (record,))
+        if isinstance(record, Record):
+            return self._send_arrow(record, key, times)
         fields = record if isinstance(record, tuple) else (record,)
         same = next((i for i, field in enumerate(fields) if field is key and isinstance(key, Field)), None)
         columns = [_column(field, count) for field in fields]
@@ -166,6 +179,21 @@ class BatchPath:
         if count:
             try:
                 output.extend(batch, _column(key, count))
+            except TidegateError:
+                raise Inexact from None  # a key that is not of its declared type: the loop will find the record
+
+    def _send_arrow(self, record: Record, key: Value, times: Int64s | None) -> None:
+        """Send records that are as they came, in Arrow's columns."""
+        assert self._edge is not None
+        batch, output = record.batch, self._bindings.output(self._edge.id)
+        found = range(len(batch.layout.names)) if isinstance(key, Field) else ()
+        same = next((n for n in found if record.is_field(n, key)), None)
+        sent = ArrowBatch(batch.arrow, batch.layout, times, key_field=same)
+        if not output.carries(sent):
+            raise Inexact
+        if len(record):
+            try:
+                output.extend(sent, _column(key, len(record)))
             except TidegateError:
                 raise Inexact from None  # a key that is not of its declared type: the loop will find the record
 
@@ -192,6 +220,11 @@ class _OneColumn:
         return result.column
 
 
+def _types_after(node: ChainNode) -> dict[int, TypeInformation | None]:
+    """Return the types of the records that enter each operator after the node, by the operator's id."""
+    return {child.operator.id: parent.operator.output_type for parent in node.walk() for _, child in parent.children}
+
+
 def _only_child(node: ChainNode) -> ChainNode | None:
     if node.edges or len(node.children) != 1 or node.children[0][0] is not None:
         return None
@@ -200,6 +233,8 @@ def _only_child(node: ChainNode) -> ChainNode | None:
 
 def _record_of(batch: Batch) -> Value:
     batch = batch.as_columns()
+    if isinstance(batch, ArrowBatch):
+        return Record(batch)
     if batch.columns:
         fields = tuple(map(field_of, batch.columns))
         return fields if batch.width else fields[0]
@@ -223,6 +258,8 @@ def _take(record: Value, kept: Int64s) -> Value:
 
 
 def _length(record: Value) -> int:
+    if isinstance(record, Record):
+        return len(record)
     for field in record if isinstance(record, tuple) else (record,):
         if isinstance(field, Field):
             return len(field.column)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common import options
 from tidegate.graph.plan import Chain, ChainNode, JobGraph
-from tidegate.graph.transformation import Role
+from tidegate.graph.transformation import Role, Ship
 from tidegate.operators.contracts.functions import FunctionWrapper
 from tidegate.operators.loop import rewrites
 from tidegate.operators.loop.fast_json import functions_used
@@ -131,6 +131,8 @@ def _name(function: UserFunction) -> str:
 def _columns_before(chain: Chain, node: ChainNode) -> str:
     """Say whether the records reach an operator that takes columns as columns, and why not."""
     before = next((n for n in chain.head.walk() if any(child is node for _, child in n.children)), None)
+    if before is None and any(edge.partitioning.ship is Ship.HASH for edge in chain.inputs):
+        return "as columns from another chain, for each batch that is sent as columns: see the key selector"
     if before is None:
         return "not as columns: records come from another chain, and columns are made of them"
     label, spec = before.operator.name, before.operator.spec

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tidegate.common.typeinfo import RowTypeInfo
+from tidegate.operators.contracts.arrow_batch import ArrowBatch, taken
 from tidegate.operators.contracts.batch import BOOL, FLOAT, INT, Column, Int64s, text_column
 
 
@@ -68,8 +70,47 @@ class Mask(Field):
     __slots__ = ()
 
 
+class Record:
+    """A record of Arrow's columns. A field becomes a column when a function asks for it."""
+
+    __slots__ = ("_fields", "batch")
+
+    def __init__(self, batch: ArrowBatch) -> None:
+        self.batch = batch
+        self._fields: dict[int, Field] = {}
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def field(self, which: int | str) -> Field:
+        """Return a field by its position, or by its name in a row. Raise Inexact for a column with missing values, or of
+        another type than numpy's."""
+        names, named = self.batch.layout.names, isinstance(self.batch.layout.info, RowTypeInfo)
+        if isinstance(which, str):
+            if not named or names.count(which) != 1:
+                raise Inexact
+            which = names.index(which)
+        if not -len(names) <= which < len(names) or not (named or self.batch.layout.width):
+            raise Inexact
+        which %= len(names)
+        if which not in self._fields:
+            column = self.batch.column(which)
+            if column is None:
+                raise Inexact
+            self._fields[which] = field_of(column)
+        return self._fields[which]
+
+    def is_field(self, which: int, value: Field) -> bool:
+        """Tell whether a value is this field of the record."""
+        return self._fields.get(which) is value
+
+    def take(self, kept: Int64s) -> Record:
+        """Return some of the records, without timestamps."""
+        return Record(ArrowBatch(taken(self.batch.arrow, kept), self.batch.layout))
+
+
 Value = Any
-"""A number, a column of any type, or a tuple of such."""
+"""A number, a column of any type, a tuple of such, or a ``Record``."""
 
 
 def field_of(column: Column) -> Field:

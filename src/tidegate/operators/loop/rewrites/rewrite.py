@@ -159,8 +159,9 @@ class Rewrite:
         """Tell whether the function returns a new plain value that nobody else holds."""
         return False
 
-    def column_of(self, function: UserFunction, prepared: Any) -> OfColumn | None:
-        """Return a way to get the function's ints for the records of a batch. None: there is none."""
+    def column_of(self, function: UserFunction, prepared: Any, rows: bool) -> OfColumn | None:
+        """Return a way to get the function's ints for the records of a batch. ``rows``: the records are rows. None: there is
+        none."""
         return None
 
 
@@ -248,8 +249,10 @@ class Rewrites:
         text.holds_while(parses_plainly)
         return True
 
-    def column_of(self, function: UserFunction) -> OfColumn | None:
-        ways = (rewrite.column_of(function, found) for rewrite, found in self._known(function) if found is not None)
+    def column_of(self, function: UserFunction, rows: bool = False) -> OfColumn | None:
+        ways = (
+            rewrite.column_of(function, found, rows) for rewrite, found in self._known(function) if found is not None
+        )
         way = next((way for way in ways if way is not None), None)
         return None if way is None else lambda batch, number: None if is_watched() else way(batch, number)
 

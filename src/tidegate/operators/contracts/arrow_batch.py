@@ -7,18 +7,30 @@ A tuple has the columns ``f0``, ``f1`` and so on, a row has the columns of its f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import cache, cached_property
+from importlib.util import find_spec
+from typing import Any, Protocol
 
 import numpy as np
 
-from tidegate.base.errors import ArgumentTypeError, ProgramError, UserCodeError
+from tidegate.base.errors import ArgumentTypeError, ProgramError, StateFormatError, UserCodeError
 from tidegate.base.imports import library
 from tidegate.common.conversion import Conversion
 from tidegate.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row, RowKind
-from tidegate.connectors.formats.arrow_types import arrow_schema, converters, row_values
-from tidegate.connectors.formats.columns import rows_of
-from tidegate.operators.contracts.batch import Batch, ColumnBatch, Keys, Rows, Times, number_column, text_column
+from tidegate.operators.contracts.arrow_types import Converter, arrow_schema, converters, row_values, rows_of
+from tidegate.operators.contracts.batch import (
+    Batch,
+    Column,
+    ColumnBatch,
+    Int64s,
+    Keys,
+    Rows,
+    Times,
+    checked_column,
+    number_column,
+    text_column,
+)
 from tidegate.operators.loop.blame import reprlib_repr
 
 VALUE = "value"
@@ -27,6 +39,12 @@ VALUE = "value"
 
 def _arrow() -> Any:
     return library("pyarrow", "map_batches, and every other method that takes functions over batches,")
+
+
+@cache
+def has_arrow() -> bool:
+    """Tell whether pyarrow is installed. It is not imported for programs without columns."""
+    return find_spec("pyarrow") is not None
 
 
 class Layout:
@@ -62,7 +80,7 @@ class Layout:
     def __reduce__(self) -> tuple[Any, ...]:
         return Layout, (self.info,)
 
-    @property
+    @cached_property
     def schema(self) -> Any:
         """Return Arrow's schema of the columns."""
         _arrow()
@@ -79,11 +97,16 @@ class Layout:
             return arrow.RecordBatch.from_arrays(
                 [self._fitted(arrow.array(column), n, schema) for n, column in enumerate(batch.columns)], schema=schema
             )
-        rows = batch.rows()
-        columns = self._split(rows)
-        convert = converters(self.columns)
+        return self.of_columns(self._split(batch.rows()))
+
+    def of_columns(self, columns: Sequence[Sequence[Any]]) -> Any:
+        """Return a record batch of the values of each column."""
+        arrow, schema, convert = _arrow(), self.schema, self._converters
         made = []
         for n, (values, make, field) in enumerate(zip(columns, convert, schema, strict=True)):
+            if isinstance(values, arrow.Array):
+                made.append(values)
+                continue
             values = values if make is None else [make(value) for value in values]
             try:
                 made.append(arrow.array(values, field.type))
@@ -94,7 +117,7 @@ class Layout:
     def _split(self, rows: Rows) -> Sequence[Any]:
         """Return the values of each column."""
         if isinstance(self.info, RowTypeInfo):
-            if set(map(type, rows)) != {Row} or any(len(row._values) != len(self.names) for row in rows):
+            if set(map(type, rows)) != {Row} or not all(map(self._is_in_order, rows)):
                 rows = list(map(Conversion(self.info).call, rows))
             if any(row._kind is not RowKind.INSERT for row in rows):
                 raise UserCodeError(
@@ -109,6 +132,14 @@ class Layout:
             return list(zip(*rows, strict=True)) or [[] for _ in self.names]
         column = number_column(rows) if isinstance(rows, range) else None
         return [rows if column is None else column]
+
+    @cached_property
+    def _converters(self) -> list[Converter | None]:
+        return converters(self.columns)
+
+    def _is_in_order(self, row: Row) -> bool:
+        """Tell whether the values of a row are those of the columns, in their order."""
+        return len(row._values) == len(self.names) and (row._fields is None or row._fields == self.names)
 
     def _misfit(self, arrow: Any, values: Sequence[Any], column: int, wanted: Any, error: Exception) -> Exception:
         """Return the error for the first value that does not fit its column."""
@@ -132,6 +163,8 @@ class Layout:
     def returned(self, given: Any) -> Any:
         """Check a record batch that a function has returned. Return it with exactly the columns of the type."""
         arrow, schema = _arrow(), self.schema
+        if isinstance(given, arrow.RecordBatch) and given.schema.equals(schema):
+            return given
         if isinstance(given, arrow.Table):
             given = given.combine_chunks()
         elif isinstance(given, (arrow.Array, arrow.ChunkedArray)) and len(self.names) == 1:
@@ -208,17 +241,43 @@ def _may_cast(arrow: Any, given: Any, wanted: Any) -> bool:
 
 
 class ArrowBatch(Batch):
-    """Hold records as a record batch with the columns of a layout. Rows are made when they are asked for, once."""
+    """Hold records as a record batch with the columns of a layout. Rows are made when they are asked for, once.
 
-    __slots__ = ("arrow", "layout")
+    ``key_field``: the column that is also the key of the records, if there is one.
+    """
+
+    __slots__ = ("_arrow", "_numpy", "key_field", "layout")
 
     is_columnar = True
+    key_field: int | None
 
     def __init__(
-        self, arrow: Any, layout: Layout, times: Times | None = None, keys: Keys | None = None, rows: Any = None
+        self,
+        arrow: Any,
+        layout: Layout,
+        times: Times | None = None,
+        keys: Keys | None = None,
+        rows: Any = None,
+        key_field: int | None = None,
     ) -> None:
-        self.arrow, self.layout = arrow, layout
+        self._arrow, self.layout, self.key_field = arrow, layout, key_field
+        self._numpy: dict[int, Column | None] = {}
         super().__init__(rows, times, keys)
+
+    @staticmethod
+    def joined(batches: list[ArrowBatch]) -> ArrowBatch:
+        """Return one batch with the records of all, which have one layout. A record without a timestamp stays without."""
+        if len(batches) == 1:
+            return batches[0]
+        times: list[Any] | None = None
+        if any(batch.times is not None for batch in batches):
+            times = [time for batch in batches for time in batch.time_list() or [None] * len(batch)]
+        return ArrowBatch(joined([batch.arrow for batch in batches]), batches[0].layout, times)
+
+    @property
+    def arrow(self) -> Any:
+        """Return the record batch."""
+        return self._arrow
 
     def __len__(self) -> int:
         return int(self.arrow.num_rows)
@@ -236,24 +295,182 @@ class ArrowBatch(Batch):
         return self._rows
 
     def with_times(self, times: Times | None) -> Batch:
-        return ArrowBatch(self.arrow, self.layout, times, self.keys, self._rows)
+        found = ArrowBatch(self.arrow, self.layout, times, self.keys, self._rows, self.key_field)
+        found._numpy = self._numpy
+        return found
 
     def part(self, start: int, end: int) -> Batch:
         if start == 0 and end == len(self):
             return self
         rows = None if self._rows is None else self._rows[start:end]
-        return ArrowBatch(self.arrow.slice(start, end - start), self.layout, *self._beside(start, end), rows)
+        part = self.arrow.slice(start, end - start)
+        return ArrowBatch(part, self.layout, *self._beside(start, end), rows, self.key_field)
+
+    def take(self, numbers: Int64s) -> ArrowBatch:
+        times = self.times
+        if isinstance(times, list):
+            times = [times[n] for n in numbers.tolist()]
+        elif times is not None:
+            times = times[numbers]
+        keys = None if self.keys is None else [self.keys[n] for n in numbers.tolist()]
+        return ArrowBatch(taken(self.arrow, numbers), self.layout, times, keys, None, self.key_field)
 
     def as_columns(self) -> Batch:
         """Return a column batch, if records are tuples or scalars and each column is one of numpy's without nulls."""
         layout = self.layout
         if isinstance(layout.info, RowTypeInfo) or not self.arrow.num_columns:
             return self
-        columns = [numpy_column(column) for column in self.arrow.columns]
+        columns = [self.column(n) for n in range(self.arrow.num_columns)]
         found = [column for column in columns if column is not None]
         if len(found) < len(columns):
             return self
         return ColumnBatch(found, layout.width, None, self.times, self.keys)
+
+    def column(self, field: int) -> Column | None:
+        if field not in self._numpy:
+            self._numpy[field] = numpy_column(self.arrow.column(field))
+        return self._numpy[field]
+
+    def present(self, field: int) -> tuple[Column, Int64s | None]:
+        column = self.column(field)
+        if column is not None:
+            return column, None
+        found = self.arrow.column(field)
+        present = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False)) if found.null_count else None
+        values = found.drop_null()
+        column = numpy_column(values)
+        if column is None:  # no type of numpy: Python objects, which aggregations compare and keep
+            [objects] = row_values(Types.ROW([self.layout.columns.get_field_types()[field]]), [values])
+            column = np.fromiter(objects, object, len(objects))
+        return column, present
+
+
+class Decoded(Protocol):
+    """Give records that a format has parsed, as rows or as columns."""
+
+    def __len__(self) -> int: ...
+
+    def rows(self) -> list[Any]: ...
+
+    def columns(self) -> Sequence[Sequence[Any]]:
+        """Return the values of each column."""
+        ...
+
+    def field(self, number: int) -> Sequence[Any]:
+        """Return the values of one column."""
+        ...
+
+    def part(self, start: int, end: int) -> Decoded: ...
+
+
+class ParsedColumns:
+    """Parsed records as a list of values for each column."""
+
+    def __init__(self, columns: Sequence[Sequence[Any]], names: list[str]) -> None:
+        self._columns, self._names = columns, names
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def rows(self) -> list[Any]:
+        return rows_of(self._columns, self._names)
+
+    def columns(self) -> Sequence[Sequence[Any]]:
+        return self._columns
+
+    def field(self, number: int) -> Sequence[Any]:
+        return self._columns[number]
+
+    def part(self, start: int, end: int) -> ParsedColumns:
+        return ParsedColumns([column[start:end] for column in self._columns], self._names)
+
+
+class DecodedBatch(ArrowBatch):
+    """Hold records that a format has parsed, and that are neither rows nor columns yet: the first reader decides."""
+
+    __slots__ = ("_decoded",)
+
+    is_undecided = True
+
+    def __init__(self, decoded: Decoded, layout: Layout, times: Times | None = None, keys: Keys | None = None) -> None:
+        super().__init__(None, layout, times, keys)
+        self._decoded = decoded
+
+    @property
+    def arrow(self) -> Any:
+        if self._arrow is None:
+            self._arrow = self.layout.of_columns(self._decoded.columns())
+        return self._arrow
+
+    def __len__(self) -> int:
+        return len(self._decoded)
+
+    def rows(self) -> Rows:
+        if self._rows is None:
+            self._rows = self._decoded.rows()
+        return self._rows
+
+    def column(self, field: int) -> Column | None:
+        if self._arrow is None and field not in self._numpy:  # one field, without the others
+            values = self._decoded.field(field)
+            fits = set(map(type, values)) in _COLUMN_TYPES
+            self._numpy[field] = checked_column(list(values)) if fits else None
+        return super().column(field)
+
+    def with_times(self, times: Times | None) -> Batch:
+        found = DecodedBatch(self._decoded, self.layout, times, self.keys)
+        found._arrow, found._rows, found._numpy = self._arrow, self._rows, self._numpy
+        return found
+
+    def part(self, start: int, end: int) -> Batch:
+        if self._arrow is not None or (start == 0 and end == len(self)):
+            return super().part(start, end)
+        return DecodedBatch(self._decoded.part(start, end), self.layout, *self._beside(start, end))
+
+
+_COLUMN_TYPES = [{int}, {float}, {bool}, {str}]
+
+
+ARROW = 0xC8
+"""The first byte of a packed record batch. No pickle begins with it, and no array of msgpack."""
+_VERSION = 1
+_HEAD = 8
+"""The mark, the version, two empty bytes, the number of records in four bytes: Arrow reads buffers at multiples of 8."""
+
+
+def pack_arrow(batch: Any) -> bytes:
+    """Pack a record batch without its schema: sender and receiver know the declared type."""
+    return b"".join((bytes((ARROW, _VERSION, 0, 0)), batch.num_rows.to_bytes(4, "little"), batch.serialize()))
+
+
+def arrow_length(data: bytes) -> int:
+    """Return the number of records of a packed record batch."""
+    return int.from_bytes(data[4:_HEAD], "little")
+
+
+def unpack_arrow(data: bytes, layout: Layout) -> Any:
+    if data[1] != _VERSION:
+        raise StateFormatError(
+            "The chunk was written by another version of Tidegate",
+            found=f"record batch of version {data[1]}, this is {_VERSION}",
+            cure="run all workers of a job with one version of Tidegate",
+        )
+    return _arrow().ipc.read_record_batch(_arrow().py_buffer(memoryview(data)[_HEAD:]), layout.schema)
+
+
+def is_same_type(one: TypeInformation, other: TypeInformation) -> bool:
+    """Tell whether two types have the same columns: row types compare equal whatever the names of their fields are."""
+    return one is other or (one == other and str(one) == str(other))
+
+
+def taken(batch: Any, numbers: Int64s) -> Any:
+    """Return some of the records, by their numbers."""
+    return batch.take(_arrow().array(numbers))
+
+
+def joined(batches: list[Any]) -> Any:
+    """Return one record batch with the records of all."""
+    return batches[0] if len(batches) == 1 else _arrow().Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 _NUMPY = {
