@@ -204,8 +204,8 @@ MUTANTS = [
     Mutant(
         "accept acks of different attempts of a task",
         "runtime/progress.py",
-        "                if tokens[sender[edge], subtask] != token:",
-        "                if tokens[sender[edge], subtask] != token and not tokens:",
+        "                if seen != due[sender[edge]]:",
+        "                if seen != due[sender[edge]] and not tokens:",
         "reruns",
     ),
     Mutant(

@@ -143,11 +143,12 @@ def identity(partition: int) -> int:
 class LevelTask:
     """The function for ``mapPartitionsWithIndex``. It is pickled with every round, so it holds little.
 
-    ``program`` is the broadcast of the pickled JobSpec. Plans are pickled one by one, so that a task reads only its own.
+    ``program`` is the broadcast of the pickled JobSpec. The plans of each task are pickled together, so that a task reads only its own.
 
-    A level with more subtasks than ``tasks`` has several subtasks in each task: partition p of the level runs in task p modulo
-    ``tasks``, where Spark's partitioner sends its rows too. The subtasks of a task run one after the other, each as if it were
-    alone: with its own token, rows, barriers and ack. A retry of the task runs all of them again, with new tokens.
+    ``tasks``: how many tasks each level has. A level with more subtasks has several in each task: partition p of the level runs in
+    task p modulo its tasks, where Spark's partitioner sends its rows too. The subtasks of a task run one after the other, each as if
+    it were alone: with its own token, chunks and ack. A sender sends them one barrier together, which each of them takes. A retry of
+    the task runs all of them again, with new tokens.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class LevelTask:
         level: int,
         context: bytes,
         plans: list[bytes],
-        tasks: int,
+        tasks: list[int],
         setup: WorkerSetup,
     ) -> None:
         self.attempt, self.program, self.level, self.setup = attempt, program, level, setup
@@ -176,19 +177,23 @@ class LevelTask:
         job = job_in_this_worker(self.attempt, self._load)
         fast_json.switch(job.spec.settings.fast_json)
         context: RoundContext = pickle.loads(self.context)
-        partitions = range(task, len(self.plans), self.tasks)
+        plans: list[TaskPlan] = pickle.loads(self.plans[task])
+        partitions = range(task, job.spec.widths[self.level], self.tasks[self.level])
         if len(partitions) == 1:
-            return _then_end_task(self._run(job, task, context, (row for _, row in rows)))
-        waiting: dict[int, list[Any]] = {partition: [] for partition in partitions}
-        for partition, row in rows:
-            waiting[partition].append(row)
-        runs = (self._run(job, p, context, iter(waiting.pop(p))) for p in partitions)
+            return _then_end_task(self._run(job, task, context, plans[0], (row for _, row in rows)))
+        dealt = job.deal(self.level, partitions, rows)
+        runs = (
+            self._run(job, partition, context, plan, iter(dealt.pop(partition)))
+            for partition, plan in zip(partitions, plans, strict=True)
+        )
         return _then_end_task(chain.from_iterable(runs))
 
-    def _run(self, job: Job, partition: int, context: RoundContext, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
-        plan: TaskPlan = replace(pickle.loads(self.plans[partition]), run=_this_run(partition % self.tasks))
+    def _run(
+        self, job: Job, partition: int, context: RoundContext, given: TaskPlan, rows: Iterator[Any]
+    ) -> Iterator[tuple[int, Any]]:
+        plan = replace(given, run=_this_run(partition % self.tasks[self.level]))
         at(f"{self.setup.job_name}: {job.name_of(self.level, partition, plan)}")
-        return job.run_partition(self.level, partition, context, plan, rows)
+        return job.run_partition(self.level, partition, context, plan, rows, self.tasks)
 
     def _load(self) -> JobSpec:
         close_removed_stores()  # of jobs whose end was not announced to this worker

@@ -54,10 +54,11 @@ class TaskEngine:
     def run(self, plan: RoundPlan) -> list[Ack]:
         context = pickle.dumps(plan.context, 5)
         rows: list[Any] = []
+        counts = [min(width, self._most) for width in self._spec.widths]
         for level, plans in enumerate(plan.tasks):
-            tasks = min(len(plans), self._most)
-            pickled = [pickle.dumps(one, 5) for one in plans]
-            task = LevelTask(self._spec.attempt, self._program, level, context, pickled, tasks, NO_SETUP)
+            tasks = counts[level]
+            pickled = [pickle.dumps(plans[number::tasks], 5) for number in range(tasks)]
+            task = LevelTask(self._spec.attempt, self._program, level, context, pickled, counts, NO_SETUP)
             self._random.shuffle(rows)
             arriving = [[pair for pair in rows if pair[0] % tasks == number] for number in range(tasks)]
             rows = [row for number in range(tasks) for row in self._run(task, number, arriving[number])]

@@ -129,10 +129,12 @@ class ChannelFeed:
             for e, s in side.channels
         }
         reached = snapshot.watermark if head.follows_input else MIN_WATERMARK
-        self._input = ChannelInput(starts, max(reached, self._backlog.end), even=side.moves_time)
+        self._input = ChannelInput(starts, max(reached, self._backlog.end), index=side.index, even=side.moves_time)
         current = self._backlog.watermark if self._backlog.waits else self._input.watermarks.current()
         head.input_time.watermark, head.input_time.idle = current, False
         round.holds_time = self._backlog.is_mixed
+        self._marked: int | None = None
+        """The event time of all channels after the last row; None: no row has come."""
 
     @property
     def bytes_in(self) -> int:
@@ -169,14 +171,17 @@ class ChannelFeed:
         for _, _, kind, edge, sender, _, watermark, payload in self._input.ready(row):
             if kind == BARRIER:
                 marks.update(edge, sender, watermark, payload.idle)
+                if marks.current() == self._marked:
+                    continue  # most channels are empty: their barriers move nothing
             else:
                 marks.update(edge, sender, watermark, False)
                 if payload is not None:
                     self._take(edge, payload, marks.current())
+            self._marked = marks.current()
             if self._backlog.waits:
-                self._backlog.reach(marks.current())
+                self._backlog.reach(self._marked)
             else:
-                self._reach(marks.current())
+                self._reach(self._marked)
 
     def _take(self, edge: int, payload: Payload, watermark: int) -> None:
         """Process a chunk, or store it, or both. ``watermark``: event time after the chunk."""
@@ -222,7 +227,7 @@ class ChannelFeed:
 
     def end(self) -> EndOfInput:
         self._input.check_complete(self._side.chain)
-        self._ack.inputs = self._input.tokens
+        self._ack.inputs = self._input.seen()
         if self._input.aligns_since is not None:
             self._ack.align_seconds = Stopwatch.now() - self._input.aligns_since
         if self._input.failed:
