@@ -169,8 +169,9 @@ class Progress:
     def check(self, acks: list[Ack]) -> None:
         """Every subtask has acknowledged once, and all saw the same attempts of their senders. Else nothing may be accepted.
 
-        A stage that Spark ran again after some of its receivers had read the first run shows here: the tokens differ. Every receiver
-        sends one digest an edge, and what the digest must be is computed once: the check costs what there are subtasks, not pairs.
+        A stage that Spark ran again after some of its receivers had read the first run shows here: the tokens differ. A receiver
+        sends one digest for each edge, and the expected digest is computed once. So the check costs something for each subtask,
+        and not for each pair of subtasks.
         """
         tokens = {(ack.chain, ack.subtask): ack.token for ack in acks}
         expected = {(chain.id, s) for chain in self.graph.chains for s in range(chain.parallelism)}

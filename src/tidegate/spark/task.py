@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from tidegate.base.plain_text import PlainFormatter
 from tidegate.base.process import quiet_libraries
 from tidegate.operators.contracts import functions
 from tidegate.operators.contracts.operator import Settings
-from tidegate.operators.flow.level import Job, JobSpec, close_job, job_in_this_worker
+from tidegate.operators.flow.level import JobSpec, close_job, job_in_this_worker
 from tidegate.operators.flow.rows import FIRST_RUN, RoundContext, TaskPlan, TaskRun
 from tidegate.operators.loop import fast_json
 from tidegate.spark.bundle import Unpacked, unpacked
@@ -143,12 +142,13 @@ def identity(partition: int) -> int:
 class LevelTask:
     """The function for ``mapPartitionsWithIndex``. It is pickled with every round, so it holds little.
 
-    ``program`` is the broadcast of the pickled JobSpec. The plans of each task are pickled together, so that a task reads only its own.
+    ``program`` is the broadcast of the pickled JobSpec. The plans of each task are pickled together, so that a task reads only its
+    own.
 
     ``tasks``: how many tasks each level has. A level with more subtasks has several in each task: partition p of the level runs in
-    task p modulo its tasks, where Spark's partitioner sends its rows too. The subtasks of a task run one after the other, each as if
-    it were alone: with its own token, chunks and ack. A sender sends them one barrier together, which each of them takes. A retry of
-    the task runs all of them again, with new tokens.
+    task p modulo its tasks, where Spark's partitioner sends its rows too. The subtasks of a task run one after the other, each with
+    its own token, chunks and ack. They share the barriers of their senders: a sender has one for each task. A retry of the task
+    runs all of them again, with new tokens.
     """
 
     def __init__(
@@ -177,23 +177,12 @@ class LevelTask:
         job = job_in_this_worker(self.attempt, self._load)
         fast_json.switch(job.spec.settings.fast_json)
         context: RoundContext = pickle.loads(self.context)
-        plans: list[TaskPlan] = pickle.loads(self.plans[task])
-        partitions = range(task, job.spec.widths[self.level], self.tasks[self.level])
-        if len(partitions) == 1:
-            return _then_end_task(self._run(job, task, context, plans[0], (row for _, row in rows)))
-        dealt = job.deal(self.level, partitions, rows)
-        runs = (
-            self._run(job, partition, context, plan, iter(dealt.pop(partition)))
-            for partition, plan in zip(partitions, plans, strict=True)
-        )
-        return _then_end_task(chain.from_iterable(runs))
+        run, given = _this_run(task), pickle.loads(self.plans[task])
+        plans: list[TaskPlan] = [replace(plan, run=run) for plan in given]
+        return _then_end_task(job.run_task(self.level, task, context, plans, rows, self.tasks, self._begins))
 
-    def _run(
-        self, job: Job, partition: int, context: RoundContext, given: TaskPlan, rows: Iterator[Any]
-    ) -> Iterator[tuple[int, Any]]:
-        plan = replace(given, run=_this_run(partition % self.tasks[self.level]))
-        at(f"{self.setup.job_name}: {job.name_of(self.level, partition, plan)}")
-        return job.run_partition(self.level, partition, context, plan, rows, self.tasks)
+    def _begins(self, subtask: str) -> None:
+        at(f"{self.setup.job_name}: {subtask}")
 
     def _load(self) -> JobSpec:
         close_removed_stores()  # of jobs whose end was not announced to this worker

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tidegate.base import imports
@@ -187,7 +187,30 @@ class Job:
                 relayed.clear()
         yield from [self._address(r, level) for r in relayed]
 
-    def deal(self, level: int, partitions: range, rows: Iterable[tuple[int, Row]]) -> dict[int, list[Row]]:
+    def run_task(
+        self,
+        level: int,
+        task: int,
+        context: RoundContext,
+        plans: Sequence[TaskPlan],
+        rows: Iterable[tuple[int, Row]],
+        tasks: Sequence[int],
+        begins: Callable[[str], None] = lambda place: None,
+    ) -> Generator[Addressed]:
+        """Run a round of all subtasks of a task of the engine, one after the other. ``plans``: of these subtasks. ``tasks``: by
+        level how many tasks run it: partition p is in task p modulo this number. ``begins`` is called with each subtask's name.
+        """
+        partitions = range(task, self.spec.widths[level], tasks[level])
+        waiting: dict[int, Iterator[Row]]
+        if len(partitions) == 1:
+            waiting = {task: (row for _, row in rows)}
+        else:
+            waiting = {partition: iter(dealt) for partition, dealt in self._deal(level, partitions, rows).items()}
+        for partition, plan in zip(partitions, plans, strict=True):
+            begins(self.name_of(level, partition, plan))
+            yield from self.run_partition(level, partition, context, plan, waiting.pop(partition), tasks)
+
+    def _deal(self, level: int, partitions: range, rows: Iterable[tuple[int, Row]]) -> dict[int, list[Row]]:
         """Give the rows of one task to its partitions. A barrier goes to all of them that its edge leads to."""
         dealt: dict[int, list[Row]] = {partition: [] for partition in partitions}
         receiving: dict[int, list[list[Row]]] = {}
