@@ -209,6 +209,25 @@ MUTANTS = [
         "reruns",
     ),
     Mutant(
+        "leave a sender out of the digest of attempts",
+        "operators/flow/rows.py",
+        '    return blake2b(" ".join(tokens).encode(), digest_size=16).hexdigest()',
+        '    return blake2b(" ".join(tokens[1:]).encode(), digest_size=16).hexdigest()',
+        "reruns",
+    ),
+    Mutant(
+        "hold a channel for complete at its barrier, whatever chunks are missing",
+        "operators/flow/inputs.py",
+        "        if barrier is not None and following == self._count(barrier):",
+        "        if barrier is not None:",
+    ),
+    Mutant(
+        "give the barriers of a shared task to one of its subtasks",
+        "operators/flow/level.py",
+        "            for waiting in receiving[edge]:",
+        "            for waiting in receiving[edge][:1]:",
+    ),
+    Mutant(
         "go on from the end of a round that was discarded",
         "runtime/attempt.py",
         "        self._planner.discard()\n        self._steps.discard(",

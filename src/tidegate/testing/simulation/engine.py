@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,6 +56,8 @@ class Chances:
     """A finished level is run again and all receivers read the second run: the round is good, the first run's output lingers."""
     lose_store: float = 0.0
     """The host's local state is gone: the next task rebuilds it."""
+    share: float = 0.0
+    """Per engine: at most two tasks run a level, as on a host with few cores. The others of its subtasks share them."""
     hang: float = 0.0
     """Per round: it does not end until it is cancelled. For engines with a clock (``lives.py``)."""
 
@@ -75,8 +76,9 @@ class SimulatedEngine(InProcessEngine):
     ) -> None:
         super().__init__()
         self._random = random.Random(seed)
-        # As on a host with few cores: subtasks share a task. A draw of its own leaves the others what they were.
-        self.most_tasks = random.Random(seed).choice((1, 2, sys.maxsize, sys.maxsize))
+        draw = random.Random(f"share {seed}")  # of its own: it leaves the other draws what they were
+        if draw.random() < (chances or Chances()).share:
+            self.most_tasks = draw.choice((1, 2, 2))
         self._chances = chances or Chances()
         self._workers: list[Job | None] = [None] * workers
         self._used = 0
