@@ -126,6 +126,25 @@ class ChannelInput:
         self._pass_on(channel)
         return self._turns.take()
 
+    def align_empty(self, rows: list[Row]) -> list[Row]:
+        """Take barriers of channels without a chunk for this subtask. Return the chunks and barriers that have waited for them."""
+        barriers, channels, turns = self._barriers, self._channels, self._turns
+        if not barriers:
+            self.aligns_since = Stopwatch.now()
+        for row in rows:
+            channel = (row[3], row[4])
+            if channel not in channels:
+                raise _unknown(row)
+            if channel in barriers or channel in self._next or channel in self._held:
+                raise self._mixed(channel)
+            barriers[channel] = row
+            barrier: Barrier = row[7]
+            self.failed |= barrier.failed
+            self._unfinished -= barrier.finished
+            turns.close(channel)
+        self._open -= len(rows)
+        return turns.take()
+
     def _align(self, channel: Channel, row: Row) -> list[Row]:
         """Take the barrier of a channel, which may come before its last chunks do."""
         if channel in self._barriers:
@@ -139,10 +158,6 @@ class ChannelInput:
         self.failed |= barrier.failed
         self._unfinished -= barrier.finished
         count = self._count(row)
-        if not count and channel not in self._next and channel not in self._held:
-            self._open -= 1
-            self._turns.close(channel)
-            return [row, *self._turns.take()]
         if self._next.get(channel, 0) > count or any(number >= count for number in self._held.get(channel, ())):
             raise self._mixed(channel)
         self._pass_on(channel)

@@ -130,10 +130,12 @@ class EdgeOutput:
         self.records = self.bytes = 0
         self.pack_seconds = 0.0
         for buffer in self.buffers:
-            for part in buffer:
-                part.clear()
+            if buffer[0]:
+                for part in buffer:
+                    part.clear()
         for waiting in self._waiting:
-            waiting.clear()
+            if waiting.records:
+                waiting.clear()
 
     def write(self, source: LoopSource, value: str, depth: int, name: str) -> None:
         """Write the code that adds the record in the variable ``value``. ``name``: the emitting operator."""
