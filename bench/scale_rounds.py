@@ -53,7 +53,7 @@ def measured(subtasks: int, levels: int, rounds: int) -> dict[str, Any]:
         "rounds": len(took),
         "round_ms": statistics.median(took),
         "processor_ms": used,
-        "processor_ms_a_subtask": used / (subtasks * levels),
+        "ms_a_subtask": used / (subtasks * levels),
         "load": os.getloadavg()[0],
     }
 

@@ -1,7 +1,7 @@
 """What a round costs in the tasks, for a number of subtasks and levels: processor time of the tasks' Python, without Spark.
 
-Prints one JSON line. The levels run in this process, and rows are pickled between them. ``--tasks``: how many tasks run a level; 0: one
-for each subtask, as on a cluster with enough cores.
+Prints one JSON line. The levels run in this process, and rows are pickled between them. ``--tasks``: how many tasks run a level;
+0: one for each subtask, as on a cluster with enough cores.
 """
 
 from __future__ import annotations
