@@ -201,7 +201,9 @@ def scale() -> str:
     """Processor time for a subtask and round; both axes are logarithmic."""
     parts = json.loads((RESULTS / "scale.json").read_text())["parts"]
     picture = Picture(820, 400, "Processor time for a subtask and round, by the number of subtasks of a level")
-    picture.text(18, 28, "Processor time for one subtask and round, in milliseconds, by the subtasks of a level", "bold")
+    picture.text(
+        18, 28, "Processor time for one subtask and round, in milliseconds, by the subtasks of a level", "bold"
+    )
 
     def at(subtasks: float, cost: float) -> tuple[float, float]:
         return round(70 + 48 * math.log2(subtasks), 1), round(350 - 90 * math.log10(cost / 0.02), 1)

@@ -12,7 +12,7 @@ from tidegate.base.errors import RoundError, UserCodeError
 from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.watermarks import ChannelWatermarks, SplitWatermarks, Strategy
 from tidegate.operators.flow.inputs import ChannelInput
-from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Generator, Row, Status
+from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Generator, Row, Status, seen_tokens
 
 
 def data(number: int, sender: int = 0, watermark: int = 0) -> Row:
@@ -75,6 +75,42 @@ def test_two_barriers_of_one_channel_fail_the_round() -> None:
     channel.ready(barrier(0, token="first"))
     with pytest.raises(RoundError, match="two attempts"):
         channel.ready(barrier(0, token="second"))
+
+
+def test_barriers_of_empty_channels_come_together_and_let_others_have_their_turn() -> None:
+    channel = channels(4)
+    waiting = [row for n in range(2) for row in channel.ready(data(n, 3, 10 * n))]
+    assert [row[5] for row in waiting] == [0], "a channel that is behind may still send"
+    assert [row[5] for row in channel.align_empty([barrier(0, sender) for sender in range(3)])] == [1]
+    assert [row[2] for row in channel.ready(barrier(2, 3))] == [BARRIER]
+    channel.check_complete("chain")
+    assert channel.seen() == {7: seen_tokens(["t"] * 4)}
+
+
+@pytest.mark.parametrize("first", [data(0), data(1), barrier(0)], ids=["a chunk", "a later chunk", "a barrier"])
+def test_an_empty_channel_of_which_something_else_came_fails_the_round(first: Row) -> None:
+    channel = channels(2)
+    channel.ready(first)
+    with pytest.raises(RoundError, match="two attempts"):
+        channel.align_empty([barrier(0, token="second")])
+
+
+def test_a_chunk_of_a_channel_that_is_said_to_be_empty_fails_the_round() -> None:
+    channel = channels(2)
+    channel.align_empty([barrier(0)])
+    with pytest.raises(RoundError, match="two attempts"):
+        channel.ready(data(0))
+
+
+def test_a_barrier_of_a_channel_that_does_not_exist_fails_the_round() -> None:
+    with pytest.raises(RoundError, match="does not exist"):
+        channels(2).align_empty([barrier(0, sender=2)])
+
+
+def test_the_digest_of_attempts_tells_every_token_and_their_order() -> None:
+    digests = [seen_tokens(tokens) for tokens in (["a", "b"], ["b", "a"], ["a", "c"], ["ab"], ["a"], [])]
+    assert len(set(digests)) == len(digests)
+    assert seen_tokens(["a", "b"]) == digests[0]
 
 
 def test_a_repeated_chunk_fails_the_round() -> None:
