@@ -26,7 +26,7 @@ PARTS: dict[str, list[list[str]]] = {
     ],
     "driver-checkpoints": [["scale_driver.py", f"--subtasks={n}", "--rounds=6", "--interval-ms=10"] for n in WIDTHS],
     "tasks-of-their-own": [["scale_tasks.py", f"--subtasks={n}", "--rounds=2"] for n in WIDTHS[:-1]],
-    "tasks-shared": [["scale_tasks.py", f"--subtasks={n}", "--rounds=2", "--tasks=4"] for n in WIDTHS],
+    "tasks-shared": [["scale_tasks.py", f"--subtasks={n}", "--rounds=2", "--tasks=4"] for n in WIDTHS[:-1]],
     "spark": [["scale_rounds.py", f"--subtasks={n}", "--rounds=10"] for n in (2, 8, 32, 128)],
     "spark-levels": [["scale_rounds.py", "--subtasks=4", f"--levels={d}", "--rounds=10"] for d in (1, 4, 8)],
     "storage": [["scale_storage.py", f"--subtasks={n}"] for n in (200, 2_000, 20_000)],
@@ -57,7 +57,7 @@ def measured(part: str, repeat: int) -> list[dict[str, Any]]:
             result = run_program([executable, str(BENCH / program), *arguments])
             result |= {"load": os.getloadavg()[0]}
             runs.setdefault(number, []).append(result)
-            progress.print(f"{part} {' '.join(arguments)}: {result}")
+            progress.print(f"{part} {' '.join(arguments)}: {result}", soft_wrap=True)
     return [median_of(each) for each in runs.values()]
 
 
@@ -70,6 +70,10 @@ def main() -> None:
     parts: dict[str, Any] = json.loads(former.read_text())["parts"] if former.exists() else {}
     for part in args.part or PARTS:
         parts[part] = {"repeat": args.repeat, "points": measured(part, args.repeat)}
+        show_and_write(parts)
+
+
+def show_and_write(parts: dict[str, Any]) -> None:
     widest = [point for point in parts.get("driver", {"points": []})["points"] if point["subtasks"] == WIDTHS[-1]]
     dearest = max((point["ms_a_subtask"] for point in widest), default=None)
     verdicts = [Verdict("driver: ms a subtask and round at 2,048 subtasks", dearest, GOAL_MS, at_least=False)]

@@ -26,10 +26,10 @@ BARRIER: exactly one a sending subtask, edge and *task* of the receiving level, 
 task take it, so each sees exactly one barrier of every channel. Its partition is the number of the task; payload a ``Barrier``.
 ACK: payload is a pickled ``Ack``; its level is the number of levels, so it is relayed to the driver.
 
-Why subtasks may share a barrier (T4): what a task of the engine reads of a sending task comes from one attempt of it, because it is one
-block of the shuffle. So a barrier for each subtask in the task would say the same. If a stage runs again, tasks that read the first run
-and tasks that read the second have other tokens, and the driver discards the round. The barrier counts chunks for each subtask: a
-subtask whose chunk is missing, or that gets one too many, fails the round, as it would with a barrier of its own.
+Why subtasks may share a barrier (T4): what a task of the engine reads of a sending task is one block of the shuffle, so it
+comes from one attempt. A barrier for each subtask in the task would say the same. If a stage runs again, tasks that read the
+first run and tasks that read the second have other tokens, and the driver discards the round. The barrier counts chunks for
+each subtask: a subtask whose chunk is missing, or that gets one too many, fails the round, as it would with its own barrier.
 """
 
 
