@@ -324,14 +324,14 @@ MUTANTS = [
         "operators/flow/feeds.py",
         "        while (waiting := self._backlog.next()) is not None and not self._is_over:\n"
         "            yield partial(self._work_off, waiting)\n"
-        "        for row in rows:\n"
-        "            yield partial(self._receive, row)\n",
+        "        empty: list[Row] = []\n",
         "        readers, self._backlog.readers = self._backlog.readers, []\n"
         "        for row in rows:\n"
         "            yield partial(self._receive, row)\n"
         "        self._backlog.readers = readers\n"
         "        while (waiting := self._backlog.next()) is not None and not self._is_over:\n"
-        "            yield partial(self._work_off, waiting)\n",
+        "            yield partial(self._work_off, waiting)\n"
+        "        empty: list[Row] = []\n",
         "in flight",
     ),
     Mutant(
