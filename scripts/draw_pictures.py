@@ -7,6 +7,7 @@ Each picture has its own panel and colours for light and dark pages. ``kill-and-
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from html import escape
@@ -183,6 +184,44 @@ def speed() -> str:
             picture.text(226 + width, y + 13, f"{steady[engine]:,}", "small")
             y += 22
         y += 22
+    return picture.drawn()
+
+
+SCALE = {
+    ("driver", 2): ("driver, 2 levels", "good", ""),
+    ("driver", 8): ("driver, 8 levels", "good", "5 4"),
+    ("tasks-shared", 2): ("tasks, 4 a level", "line", ""),
+    ("tasks-of-their-own", 2): ("tasks, one for each subtask", "line", "5 4"),
+    ("spark", 2): ("everything, on Spark, 2 cores", "bad", ""),
+}
+"""Part and levels of bench/scale.py -> the curve's name and style."""
+
+
+def scale() -> str:
+    """Processor time for a subtask and round; both axes are logarithmic."""
+    parts = json.loads((RESULTS / "scale.json").read_text())["parts"]
+    picture = Picture(820, 400, "Processor time for a subtask and round, by the number of subtasks of a level")
+    picture.text(
+        18, 28, "Processor time for one subtask and round, in milliseconds, by the subtasks of a level", "bold"
+    )
+
+    def at(subtasks: float, cost: float) -> tuple[float, float]:
+        return round(70 + 48 * math.log2(subtasks), 1), round(350 - 90 * math.log10(cost / 0.02), 1)
+
+    for subtasks in (2, 8, 32, 128, 512, 2048):
+        x, bottom = at(subtasks, 0.02)
+        picture.line([(x, 52), (x, bottom)], "axis")
+        picture.text(x, bottom + 20, f"{subtasks:,}", "small middle")
+    for cost in (0.02, 0.1, 1, 10):
+        left, y = at(2, cost)
+        picture.line([(left, y), (at(2048, cost)[0], y)], "axis")
+        picture.text(left - 8, y + 4, f"{cost:g}", "small end")
+    for (part, levels), (name, style, dash) in SCALE.items():
+        points = [p for p in parts.get(part, {"points": []})["points"] if p["levels"] == levels]
+        places = [at(p["subtasks"], p["ms_a_subtask"]) for p in points]
+        if places:
+            picture.line(places, style, 2, dash)
+            picture.text(places[-1][0] + 8, places[-1][1] + 4, name, "small")
     return picture.drawn()
 
 
@@ -426,6 +465,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "recovery": recovery,
     "rescaling": rescaling,
     "round": a_round,
+    "scale": scale,
     "speed": speed,
     "windows": windows,
 }

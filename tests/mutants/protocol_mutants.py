@@ -204,9 +204,28 @@ MUTANTS = [
     Mutant(
         "accept acks of different attempts of a task",
         "runtime/progress.py",
-        "                if tokens[sender[edge], subtask] != token:",
-        "                if tokens[sender[edge], subtask] != token and not tokens:",
+        "                if seen != due[sender[edge]]:",
+        "                if seen != due[sender[edge]] and not tokens:",
         "reruns",
+    ),
+    Mutant(
+        "leave a sender out of the digest of attempts",
+        "operators/flow/rows.py",
+        '    return blake2b(" ".join(tokens).encode(), digest_size=16).hexdigest()',
+        '    return blake2b(" ".join(tokens[1:]).encode(), digest_size=16).hexdigest()',
+        "reruns",
+    ),
+    Mutant(
+        "hold a channel for complete at its barrier, whatever chunks are missing",
+        "operators/flow/inputs.py",
+        "        if barrier is not None and following == self._count(barrier):",
+        "        if barrier is not None:",
+    ),
+    Mutant(
+        "give the barriers of a shared task to one of its subtasks",
+        "operators/flow/level.py",
+        "            for waiting in receiving[edge]:",
+        "            for waiting in receiving[edge][:1]:",
     ),
     Mutant(
         "go on from the end of a round that was discarded",
@@ -305,14 +324,14 @@ MUTANTS = [
         "operators/flow/feeds.py",
         "        while (waiting := self._backlog.next()) is not None and not self._is_over:\n"
         "            yield partial(self._work_off, waiting)\n"
-        "        for row in rows:\n"
-        "            yield partial(self._receive, row)\n",
+        "        empty: list[Row] = []\n",
         "        readers, self._backlog.readers = self._backlog.readers, []\n"
         "        for row in rows:\n"
         "            yield partial(self._receive, row)\n"
         "        self._backlog.readers = readers\n"
         "        while (waiting := self._backlog.next()) is not None and not self._is_over:\n"
-        "            yield partial(self._work_off, waiting)\n",
+        "            yield partial(self._work_off, waiting)\n"
+        "        empty: list[Row] = []\n",
         "in flight",
     ),
     Mutant(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,8 +12,8 @@ import msgspec
 from tidegate.base.errors import RoundError
 from tidegate.checkpoint.metadata import OperatorState
 from tidegate.graph.plan import Chain, JobGraph, Operator
-from tidegate.operators.contracts.source import SourcePlan
-from tidegate.operators.flow.rows import Ack, RoundContext, Status, TaskPlan
+from tidegate.operators.contracts.source import SourcePlan, SplitInterval
+from tidegate.operators.flow.rows import Ack, RoundContext, Status, TaskPlan, seen_tokens
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.planner import Merge
 from tidegate.state import materialize
@@ -88,8 +88,7 @@ class Progress:
     def plan(self, context: RoundContext, sources: Mapping[int, SourcePlan], merge: Merge = Merge.TIERS) -> RoundPlan:
         snapshots = self._with_moved_splits(sources)
         tasks = [
-            [self._task(chain, n, sources, snapshots, merge) for chain in level for n in range(chain.parallelism)]
-            for level in self.graph.levels
+            [t for chain in level for t in self._tasks(chain, sources, snapshots, merge)] for level in self.graph.levels
         ]
         return RoundPlan(context, tasks)
 
@@ -110,18 +109,20 @@ class Progress:
         them. While it gives none of a split, the generator goes to where something waits."""
         moved = dict(self.snapshots)
         for operator_id, plan in sources.items():
-            places = [place for place in self.snapshots if place[0] == operator_id]
+            places = [(operator_id, n) for n in range(self._parallelism[operator_id]) if (operator_id, n) in moved]
             held = {place: {item[0]: item for item in moved[place].values(SPLITS)} for place in places}
             logs = {place: _logs_by_split(moved[place]) for place in places}
             readers = {split: place for place in places for split in logs[place]}
             readers |= {interval.split: (operator_id, interval.subtask) for interval in plan.intervals}
             changed = set()
-            for split, place in readers.items():
-                for kept in (held, logs):  # type: dict[Place, dict[str, Any]]
-                    owners = [other for other in places if other != place and split in kept[other]]
-                    for owner in owners:
-                        kept.setdefault(place, {})[split] = kept[owner].pop(split)
-                        changed |= {owner, place}
+            for kept in (held, logs):  # type: dict[Place, dict[str, Any]]
+                elsewhere = [
+                    (split, owner) for owner in places for split in kept[owner] if readers.get(split, owner) != owner
+                ]
+                for split, owner in elsewhere:
+                    place = readers[split]
+                    kept.setdefault(place, {})[split] = kept[owner].pop(split)
+                    changed |= {owner, place}
             for place in changed:
                 part = ListPart.of(Redistribution.EVEN_SPLIT, held.get(place, {}).values())
                 waiting = InFlightPart(tuple(logs.get(place, {}).values()))
@@ -129,27 +130,34 @@ class Progress:
                 moved[place] = without.with_part(IN_FLIGHT, waiting) if waiting.logs else without
         return moved
 
-    def _task(
+    @cached_property
+    def _parallelism(self) -> dict[int, int]:
+        return {operator.id: operator.parallelism for operator in self.graph.operators}
+
+    def _tasks(
         self,
         chain: Chain,
-        subtask: int,
         sources: Mapping[int, SourcePlan],
         snapshots: Mapping[Place, OperatorSnapshot],
         merge: Merge,
-    ) -> TaskPlan:
-        own = {o.id: snapshots[o.id, subtask] for o in chain.operators if (o.id, subtask) in snapshots}
-        merges = {operator_id: run for operator_id, s in own.items() if (run := _run_to_merge(s, merge)) is not None}
-        plan = sources.get(chain.head.operator.id)
-        return TaskPlan(
-            snapshots=own,
-            compact=merges,
-            whole=merge is Merge.WHOLE,
-            replaced={o: self.lately_replaced[o, subtask] for o in own if (o, subtask) in self.lately_replaced},
-            intervals=[i for i in plan.intervals if i.subtask == subtask] if plan else [],
-            source_finished=plan.finished if plan else False,
-            source_held=plan.held if plan else False,
-            source_awaited=plan is not None and subtask in plan.awaited,
-        )
+    ) -> Iterator[TaskPlan]:
+        """Yield the plans of a chain's subtasks."""
+        operators, plan = [o.id for o in chain.operators], sources.get(chain.head.operator.id)
+        intervals: dict[int, list[SplitInterval]] = {}
+        for interval in plan.intervals if plan is not None else ():
+            intervals.setdefault(interval.subtask, []).append(interval)
+        for n in range(chain.parallelism):
+            own = {o: snapshots[o, n] for o in operators if (o, n) in snapshots}
+            yield TaskPlan(
+                snapshots=own,
+                compact={o: run for o, s in own.items() if (run := _run_to_merge(s, merge)) is not None},
+                whole=merge is Merge.WHOLE,
+                replaced={o: self.lately_replaced[o, n] for o in own if (o, n) in self.lately_replaced},
+                intervals=intervals.get(n, []),
+                source_finished=plan.finished if plan else False,
+                source_held=plan.held if plan else False,
+                source_awaited=plan is not None and n in plan.awaited,
+            )
 
     @property
     def next_wake_up_ms(self) -> int | None:
@@ -161,7 +169,9 @@ class Progress:
     def check(self, acks: list[Ack]) -> None:
         """Every subtask has acknowledged once, and all saw the same attempts of their senders. Else nothing may be accepted.
 
-        A stage that Spark ran again after some of its receivers had read the first run shows here: the tokens differ.
+        A stage that Spark ran again after some of its receivers had read the first run shows here: the tokens differ. A receiver
+        sends one digest for each edge, and the expected digest is computed once. So the check costs something for each subtask,
+        and not for each pair of subtasks.
         """
         tokens = {(ack.chain, ack.subtask): ack.token for ack in acks}
         expected = {(chain.id, s) for chain in self.graph.chains for s in range(chain.parallelism)}
@@ -170,14 +180,18 @@ class Progress:
                 "Not every subtask has acknowledged the round exactly once",
                 found=f"{len(acks)} acks of {len(tokens)} subtasks, expected {len(expected)}",
             )
+        due = {
+            chain.id: seen_tokens([tokens[chain.id, s] for s in range(chain.parallelism)])
+            for chain in self.graph.chains
+        }
         sender = {e.id: self.graph.chain_of[e.source] for chain in self.graph.chains for e in chain.inputs}
         for ack in acks:
-            for (edge, subtask), token in ack.inputs.items():
-                if tokens[sender[edge], subtask] != token:
+            for edge, seen in ack.inputs.items():
+                if seen != due[sender[edge]]:
                     raise RoundError(
                         "Subtasks of a round saw different attempts of the same task",
-                        where=f"chain {ack.chain}, subtask {ack.subtask}, edge {edge} from subtask {subtask}",
-                        found=f"token {token}, acknowledged was {tokens[sender[edge], subtask]}",
+                        where=f"chain {ack.chain}, subtask {ack.subtask}, edge {edge} from chain {sender[edge]}",
+                        found=f"attempts with digest {seen}, acknowledged were those with {due[sender[edge]]}",
                         cure="do nothing: the job restarts from the last checkpoint",
                     )
 
@@ -186,18 +200,21 @@ class Progress:
         snapshots, wake_ups = dict(self.snapshots), dict(self.wake_ups)
         replaced = dict(self.lately_replaced)
         prepared: dict[int, list[Any]] = {}
+        operators = [[o.id for o in chain.operators] for chain in self.graph.chains]
         for ack in sorted(acks, key=lambda a: (a.chain, a.subtask)):
-            chain = self.graph.chains[ack.chain]
-            for operator in chain.operators:  # what a restore knew of it; the ack tells the next one, if there is any
-                wake_ups.pop((operator.id, ack.subtask), None)
+            for operator_id in operators[ack.chain] if wake_ups else ():
+                # what a restore knew of it; the ack tells the next one, if there is any
+                wake_ups.pop((operator_id, ack.subtask), None)
             if ack.wake_up_ms is not None:
-                wake_ups[chain.head.operator.id, ack.subtask] = ack.wake_up_ms
+                wake_ups[operators[ack.chain][0], ack.subtask] = ack.wake_up_ms
             for operator_id, snapshot in ack.snapshots.items():
                 place = (operator_id, ack.subtask)
-                now = {file.path for file in snapshot.files()}
-                gone = [f.path for f in self.snapshots.get(place, EMPTY).files() if f.path not in now]
-                if gone:
-                    replaced[place] = (*replaced.get(place, ()), *gone)[-REPLACED_PATHS:]
+                before = self.snapshots.get(place, EMPTY)
+                if before.parts and before.parts != snapshot.parts:
+                    now = {file.path for file in snapshot.files()}
+                    gone = [file.path for file in before.files() if file.path not in now]
+                    if gone:
+                        replaced[place] = (*replaced.get(place, ()), *gone)[-REPLACED_PATHS:]
                 snapshots[place] = snapshot
             for operator_id, items in ack.committables.items():
                 prepared.setdefault(operator_id, []).extend(items)

@@ -196,12 +196,14 @@ class SparkEngine:
         context = pickle.dumps(plan.context, 5)
         assert self._setup is not None
         rdd: RDD[Any] = self._seed
-        for level, tasks in enumerate(plan.tasks):
+        counts = [self._tasks(width) for width in spec.widths]
+        for level, subtasks in enumerate(plan.tasks):
             if level:
-                rdd = rdd.partitionBy(self._tasks(spec.widths[level]), identity)
-            plans = [pickle.dumps(task, 5) for task in tasks]
-            task = LevelTask(spec.attempt, self._program, level, context, plans, self._tasks(len(plans)), self._setup)
-            rdd = rdd.mapPartitionsWithIndex(task)
+                rdd = rdd.partitionBy(counts[level], identity)
+            plans = [pickle.dumps(subtasks[task :: counts[level]], 5) for task in range(counts[level])]
+            rdd = rdd.mapPartitionsWithIndex(
+                LevelTask(spec.attempt, self._program, level, context, plans, counts, self._setup)
+            )
         return rdd
 
     def _tasks(self, width: int) -> int:

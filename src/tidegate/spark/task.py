@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from tidegate.base.plain_text import PlainFormatter
 from tidegate.base.process import quiet_libraries
 from tidegate.operators.contracts import functions
 from tidegate.operators.contracts.operator import Settings
-from tidegate.operators.flow.level import Job, JobSpec, close_job, job_in_this_worker
+from tidegate.operators.flow.level import JobSpec, close_job, job_in_this_worker
 from tidegate.operators.flow.rows import FIRST_RUN, RoundContext, TaskPlan, TaskRun
 from tidegate.operators.loop import fast_json
 from tidegate.spark.bundle import Unpacked, unpacked
@@ -143,11 +142,13 @@ def identity(partition: int) -> int:
 class LevelTask:
     """The function for ``mapPartitionsWithIndex``. It is pickled with every round, so it holds little.
 
-    ``program`` is the broadcast of the pickled JobSpec. Plans are pickled one by one, so that a task reads only its own.
+    ``program`` is the broadcast of the pickled JobSpec. The plans of each task are pickled together, so that a task reads only its
+    own.
 
-    A level with more subtasks than ``tasks`` has several subtasks in each task: partition p of the level runs in task p modulo
-    ``tasks``, where Spark's partitioner sends its rows too. The subtasks of a task run one after the other, each as if it were
-    alone: with its own token, rows, barriers and ack. A retry of the task runs all of them again, with new tokens.
+    ``tasks``: how many tasks each level has. A level with more subtasks has several in each task: partition p of the level runs in
+    task p modulo its tasks, where Spark's partitioner sends its rows too. The subtasks of a task run one after the other, each with
+    its own token, chunks and ack. They share the barriers of their senders: a sender has one for each task. A retry of the task
+    runs all of them again, with new tokens.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class LevelTask:
         level: int,
         context: bytes,
         plans: list[bytes],
-        tasks: int,
+        tasks: list[int],
         setup: WorkerSetup,
     ) -> None:
         self.attempt, self.program, self.level, self.setup = attempt, program, level, setup
@@ -176,19 +177,12 @@ class LevelTask:
         job = job_in_this_worker(self.attempt, self._load)
         fast_json.switch(job.spec.settings.fast_json)
         context: RoundContext = pickle.loads(self.context)
-        partitions = range(task, len(self.plans), self.tasks)
-        if len(partitions) == 1:
-            return _then_end_task(self._run(job, task, context, (row for _, row in rows)))
-        waiting: dict[int, list[Any]] = {partition: [] for partition in partitions}
-        for partition, row in rows:
-            waiting[partition].append(row)
-        runs = (self._run(job, p, context, iter(waiting.pop(p))) for p in partitions)
-        return _then_end_task(chain.from_iterable(runs))
+        run, given = _this_run(task), pickle.loads(self.plans[task])
+        plans: list[TaskPlan] = [replace(plan, run=run) for plan in given]
+        return _then_end_task(job.run_task(self.level, task, context, plans, rows, self.tasks, self._begins))
 
-    def _run(self, job: Job, partition: int, context: RoundContext, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
-        plan: TaskPlan = replace(pickle.loads(self.plans[partition]), run=_this_run(partition % self.tasks))
-        at(f"{self.setup.job_name}: {job.name_of(self.level, partition, plan)}")
-        return job.run_partition(self.level, partition, context, plan, rows)
+    def _begins(self, subtask: str) -> None:
+        at(f"{self.setup.job_name}: {subtask}")
 
     def _load(self) -> JobSpec:
         close_removed_stores()  # of jobs whose end was not announced to this worker

@@ -17,7 +17,7 @@ from tidegate.base.clock import MIN_WATERMARK
 from tidegate.base.errors import NewerFormatError, RestoreError
 from tidegate.base.files import FileHandle, Files, corrupt
 from tidegate.base.plain_text import count
-from tidegate.state.key_groups import range_for
+from tidegate.state.key_groups import owners, range_for
 from tidegate.state.refs import KeyGroupRange, StateFile
 
 FORMAT = 1
@@ -122,7 +122,7 @@ def redistribute(
                 dealt[subtask % parallelism].append(log)
                 givers[subtask % parallelism].add(subtask)
                 continue
-            for n in range(parallelism):
+            for n in owners(log.groups, parallelism, max_parallelism):
                 common = log.groups.intersect(range_for(n, parallelism, max_parallelism))
                 if common is not None:
                     clipped = log.clipped or common != log.groups

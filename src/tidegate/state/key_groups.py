@@ -115,6 +115,15 @@ def subtask_for(group: _Group, parallelism: int, max_parallelism: int) -> _Group
     return group * parallelism // max_parallelism
 
 
+def owners(groups: KeyGroupRange, parallelism: int, max_parallelism: int) -> range:
+    """Return the subtasks that own one of these groups."""
+    first, last = (
+        subtask_for(groups.first, parallelism, max_parallelism),
+        subtask_for(groups.last, parallelism, max_parallelism),
+    )
+    return range(first, min(last + 1, parallelism))
+
+
 class IntRouter:
     """Finds the subtasks of many int keys at once. Keys that are close together are looked up in a table, made once."""
 

@@ -16,7 +16,7 @@ import msgspec
 from tidegate.base.clock import MIN_WATERMARK
 from tidegate.state import in_flight
 from tidegate.state.in_flight import InFlightPart
-from tidegate.state.key_groups import range_for
+from tidegate.state.key_groups import owners, range_for
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
 
 KEYED, SPLITS, GENERATOR, WRITER, IN_FLIGHT = "keyed", "splits", "generator", "writer", "in-flight"
@@ -170,7 +170,7 @@ def redistribute(
     columns = {name: _redistributed([s.parts.get(name) for s in snapshots], parallelism, root) for name in names}
     if KEYED in columns:
         held = [snapshot.keyed for snapshot in snapshots if snapshot.keyed is not None]
-        columns[KEYED] = [_clipped(held, range_for(n, parallelism, max_parallelism), root) for n in range(parallelism)]
+        columns[KEYED] = [*_clipped(held, parallelism, max_parallelism, root)]
     if IN_FLIGHT in columns:
         waiting = [snapshot.in_flight for snapshot in snapshots]
         columns[IN_FLIGHT] = [*in_flight.redistribute(waiting, parallelism, max_parallelism, root)]
@@ -237,22 +237,26 @@ def _with_files(part: P, moved: Callable[[StateFile], StateFile]) -> P:
     return msgspec.structs.replace(part, files=tuple(map(moved, part.files)))
 
 
-def _clipped(held: Sequence[KeyedPart], groups: KeyGroupRange, root: str) -> KeyedPart:
-    """Return the files with key groups in ``groups``, clipped to them.
+def _clipped(held: Sequence[KeyedPart], parallelism: int, max_parallelism: int, root: str) -> Iterator[KeyedPart]:
+    """Yield for every subtask the files with its key groups, clipped to them.
 
     The files of one old subtask stay in order, because later ones win. Files of different old subtasks share no key group, so their
-    order does not matter.
+    order does not matter. Every old part looks only at the subtasks that get something of it.
     """
-    files = []
+    ranges = [range_for(n, parallelism, max_parallelism) for n in range(parallelism)]
+    dealt: list[list[StateFile]] = [[] for _ in ranges]
     for part in held:
-        common = part.groups.intersect(groups)
-        for file in part.files if common is not None else ():
-            clip = file.groups.intersect(common)  # type: ignore[arg-type]
-            if clip is not None:
-                files.append(msgspec.structs.replace(file, groups=clip, root=root))
+        for n in owners(part.groups, parallelism, max_parallelism):
+            common = part.groups.intersect(ranges[n])
+            for file in part.files if common is not None else ():
+                clip = file.groups.intersect(common)  # type: ignore[arg-type]
+                if clip is not None:
+                    dealt[n].append(msgspec.structs.replace(file, groups=clip, root=root))
+    schemas = merged_schemas(part.schemas for part in held)
     key_type = next((part.key_type for part in held if part.key_type), "")
     windows = next((part.windows for part in held if part.windows), "")
-    return KeyedPart(groups, tuple(files), merged_schemas(part.schemas for part in held), key_type, windows)
+    for groups, files in zip(ranges, dealt, strict=True):
+        yield KeyedPart(groups, tuple(files), schemas, key_type, windows)
 
 
 def _watermarks(watermarks: Sequence[int], parallelism: int) -> list[int]:

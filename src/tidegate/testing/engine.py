@@ -7,18 +7,19 @@ one after the other, rows travel in memory in the order in which they were sent,
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
 from tidegate.base.errors import RoundError
 from tidegate.operators.flow.level import Job, JobSpec
-from tidegate.operators.flow.rows import FIRST_RUN, Ack, Row, TaskPlan, TaskRun
+from tidegate.operators.flow.rows import FIRST_RUN, Ack, TaskPlan, TaskRun
 from tidegate.runtime.engine import RoundPlan
 from tidegate.state.local_dir import remove_job
 
 Rows = list[tuple[int, Any]]
-"""Rows that a task has sent, each with the partition of the next level; after the last level pickled acks."""
+"""Rows that a task has sent or gets, each with its partition of the receiving level; after the last level pickled acks."""
 
 
 class InProcessEngine:
@@ -30,6 +31,8 @@ class InProcessEngine:
         self._spec: JobSpec | None = None
         self._job: Job | None = None
         self.cancelled = False
+        self.most_tasks = sys.maxsize
+        """How many tasks a level has at most; a level with more subtasks has several in each task."""
 
     @property
     def spec(self) -> JobSpec:
@@ -45,7 +48,7 @@ class InProcessEngine:
     def run(self, plan: RoundPlan) -> list[Ack]:
         """Run a round, level by level, and return the acks of its subtasks."""
         self.cancelled = False  # it was for an earlier round
-        incoming: list[list[Row]] = [[] for _ in range(self.spec.widths[0])]
+        incoming: list[Rows] = [[] for _ in range(self.tasks[0])]
         for level in range(len(plan.tasks)):
             outputs = self.run_level(level, plan, incoming)
             if level + 1 == len(plan.tasks):
@@ -53,24 +56,37 @@ class InProcessEngine:
             incoming = self.shuffle(level, outputs, plan, incoming)
         raise AssertionError("a job has at least one level")
 
-    def run_level(self, level: int, plan: RoundPlan, incoming: list[list[Row]]) -> list[Rows]:
-        """Return the output of each task of a level."""
-        return [self.run_task(level, partition, plan, rows) for partition, rows in enumerate(incoming)]
+    @property
+    def tasks(self) -> list[int]:
+        """By level how many tasks run it."""
+        return [min(width, self.most_tasks) for width in self.spec.widths]
 
-    def run_task(self, level: int, partition: int, plan: RoundPlan, rows: list[Row]) -> Rows:
+    def run_level(self, level: int, plan: RoundPlan, incoming: list[Rows]) -> list[Rows]:
+        """Return the output of each task of a level."""
+        return [self.run_task(level, task, plan, rows) for task, rows in enumerate(incoming)]
+
+    def run_task(self, level: int, task: int, plan: RoundPlan, rows: Rows) -> Rows:
         """Return the output of a task."""
         if self.cancelled:
             raise RoundError("The round was cancelled")
         if self._job is None:
             self._job = Job(self.spec)
-        return list(self._job.run_partition(level, partition, plan.context, *sent(plan, level, partition, rows)))
+        return list(self.run_in(self._job, level, task, plan, rows))
 
-    def shuffle(self, level: int, outputs: list[Rows], plan: RoundPlan, incoming: list[list[Row]]) -> list[list[Row]]:
+    def run_in(
+        self, job: Job, level: int, task: int, plan: RoundPlan, rows: Rows, run: TaskRun = FIRST_RUN
+    ) -> Generator[tuple[int, Any]]:
+        """Run a task in a worker. The task gets a copy of its plans, and of the list of its rows."""
+        tasks = self.tasks
+        plans: list[TaskPlan] = pickle.loads(pickle.dumps(plan.tasks[level][task :: tasks[level]], 5))
+        return job.run_task(level, task, plan.context, [replace(one, run=run) for one in plans], list(rows), tasks)
+
+    def shuffle(self, level: int, outputs: list[Rows], plan: RoundPlan, incoming: list[Rows]) -> list[Rows]:
         """Return the rows that reach each task of the next level. ``incoming``: what the tasks of this level got."""
-        arrived: list[list[Row]] = [[] for _ in range(self.spec.widths[level + 1])]
+        arrived: list[Rows] = [[] for _ in range(self.tasks[level + 1])]
         for rows in outputs:
             for partition, row in rows:
-                arrived[partition].append(row)
+                arrived[partition % len(arrived)].append((partition, row))
         return arrived
 
     def cancel(self) -> None:
@@ -89,11 +105,3 @@ class InProcessEngine:
         if self._spec is not None:
             for root in self._spec.settings.local_roots:
                 remove_job(root, self._spec.settings.local_name)
-
-
-def sent(
-    plan: RoundPlan, level: int, partition: int, rows: list[Row], run: TaskRun = FIRST_RUN
-) -> tuple[TaskPlan, Iterator[Row]]:
-    """Return what reaches a task: a copy of its plan, and its rows."""
-    task: TaskPlan = pickle.loads(pickle.dumps(plan.tasks[level][partition], 5))
-    return replace(task, run=run), iter(list(rows))

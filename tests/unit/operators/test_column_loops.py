@@ -97,7 +97,7 @@ def rounds(subtask: Subtask, payloads: list[list[Payload]], watermarks: list[int
     for n, chunks in enumerate(payloads):
         finished = n == len(payloads) - 1
         rows: list[Row] = [(1, 0, DATA, 0, 0, i, watermarks[i], payload) for i, payload in enumerate(chunks)]
-        rows.append((1, 0, BARRIER, 0, 0, len(rows), watermarks[-1], Barrier("token", False, finished, False)))
+        rows.append((1, 0, BARRIER, 0, 0, 0, watermarks[-1], Barrier("token", False, finished, False, {0: len(rows)})))
         context = RoundContext(n, f"version-{n}", None, 1, completed=(n,) if n else ())
         known = len(outcomes[-1].files) if outcomes else 0
         outcomes.append(Outcome(list(SubtaskRound(subtask, context, accepted).run(iter(rows))), files, known))

@@ -12,7 +12,7 @@ from tidegate.base.errors import RoundError, UserCodeError
 from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.watermarks import ChannelWatermarks, SplitWatermarks, Strategy
 from tidegate.operators.flow.inputs import ChannelInput
-from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Generator, Row, Status
+from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Generator, Row, Status, seen_tokens
 
 
 def data(number: int, sender: int = 0, watermark: int = 0) -> Row:
@@ -20,7 +20,7 @@ def data(number: int, sender: int = 0, watermark: int = 0) -> Row:
 
 
 def barrier(count: int, sender: int = 0, token: str = "t", finished: bool = False) -> Row:
-    return (1, 0, BARRIER, 7, sender, count, 0, Barrier(token, False, finished, False))
+    return (1, 0, BARRIER, 7, sender, 0, 0, Barrier(token, False, finished, False, {0: count} if count else {}))
 
 
 def channels(n: int = 1) -> ChannelInput:
@@ -33,7 +33,7 @@ def test_chunks_come_out_in_order_whatever_order_they_arrive_in(seed: int) -> No
     random.Random(seed).shuffle(rows)
     channel = channels()
     out = [ready for row in rows for ready in channel.ready(row)]
-    assert [row[5] for row in out] == list(range(10))
+    assert [row[5] for row in out[:-1]] == list(range(9))
     assert out[-1][2] == BARRIER
     channel.check_complete("chain")
 
@@ -50,7 +50,7 @@ def test_channels_take_turns_by_their_watermarks(seed: int) -> None:
     channel.check_complete("chain")
     assert len(out) == len(rows)
     for sender in range(3):
-        assert [row[5] for row in out if row[4] == sender] == list(range(10))
+        assert [(row[2], row[5]) for row in out if row[4] == sender] == [*((DATA, n) for n in range(9)), (BARRIER, 0)]
     reached = dict.fromkeys(range(3), MIN_WATERMARK)
     for row in out:
         assert reached[row[4]] == min(reached.values()), "it was not its turn"
@@ -75,6 +75,42 @@ def test_two_barriers_of_one_channel_fail_the_round() -> None:
     channel.ready(barrier(0, token="first"))
     with pytest.raises(RoundError, match="two attempts"):
         channel.ready(barrier(0, token="second"))
+
+
+def test_barriers_of_empty_channels_come_together_and_let_others_have_their_turn() -> None:
+    channel = channels(4)
+    waiting = [row for n in range(2) for row in channel.ready(data(n, 3, 10 * n))]
+    assert [row[5] for row in waiting] == [0], "a channel that is behind may still send"
+    assert [row[5] for row in channel.align_empty([barrier(0, sender) for sender in range(3)])] == [1]
+    assert [row[2] for row in channel.ready(barrier(2, 3))] == [BARRIER]
+    channel.check_complete("chain")
+    assert channel.seen() == {7: seen_tokens(["t"] * 4)}
+
+
+@pytest.mark.parametrize("first", [data(0), data(1), barrier(0)], ids=["a chunk", "a later chunk", "a barrier"])
+def test_an_empty_channel_of_which_something_else_came_fails_the_round(first: Row) -> None:
+    channel = channels(2)
+    channel.ready(first)
+    with pytest.raises(RoundError, match="two attempts"):
+        channel.align_empty([barrier(0, token="second")])
+
+
+def test_a_chunk_of_a_channel_that_is_said_to_be_empty_fails_the_round() -> None:
+    channel = channels(2)
+    channel.align_empty([barrier(0)])
+    with pytest.raises(RoundError, match="two attempts"):
+        channel.ready(data(0))
+
+
+def test_a_barrier_of_a_channel_that_does_not_exist_fails_the_round() -> None:
+    with pytest.raises(RoundError, match="does not exist"):
+        channels(2).align_empty([barrier(0, sender=2)])
+
+
+def test_the_digest_of_attempts_tells_every_token_and_their_order() -> None:
+    digests = [seen_tokens(tokens) for tokens in (["a", "b"], ["b", "a"], ["a", "c"], ["ab"], ["a"], [])]
+    assert len(set(digests)) == len(digests)
+    assert seen_tokens(["a", "b"]) == digests[0]
 
 
 def test_a_repeated_chunk_fails_the_round() -> None:
@@ -158,8 +194,8 @@ def test_even_channels_without_watermarks_take_turns_by_their_chunks() -> None:
     """Spark hands over one sender's rows after the other's: an assigner after them sees the streams side by side."""
     channel = ChannelInput({(7, s): Status() for s in range(2)}, even=True)
     rows = [row for s in range(2) for row in [*(data(n, s, MIN_WATERMARK) for n in range(3 + s)), barrier(3 + s, s)]]
-    out = [(ready[4], ready[5]) for row in rows for ready in channel.ready(row)]
-    assert out == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3), (1, 4)]
+    out = [(ready[4], ready[2] == DATA) for row in rows for ready in channel.ready(row)]
+    assert out == [(0, True), (1, True), (0, True), (1, True), (0, True), (1, True), (0, False), (1, True), (1, False)]
 
 
 @pytest.mark.parametrize(

@@ -101,16 +101,18 @@ def test_only_full_buffers_are_cut_before_the_end() -> None:
     assert received(edge) == {0: [0, 1, 2, 3]}
 
 
-def test_barriers_go_to_every_subtask_and_count_the_chunks() -> None:
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [(100, [(10, {0: 1}), (11, {}), (12, {})]), (4, [(2, {0: 1}), (3, {}), (0, {})]), (2, [(0, {0: 1}), (1, {})])],
+)
+def test_one_barrier_goes_to_every_task_with_receivers_and_counts_their_chunks(
+    tasks: int, expected: list[tuple[int, dict[int, int]]]
+) -> None:
     edge = output(Ship.GLOBAL)
     fill(edge, [1, 2])
-    barrier = Barrier("token", False, False, False)
-    rows = edge.barrier_rows(9, barrier)
-    assert [(row[1] - 10, row[2], row[5], row[6]) for row in rows] == [
-        (0, BARRIER, 1, 9),
-        (1, BARRIER, 0, 9),
-        (2, BARRIER, 0, 9),
-    ]
+    rows = edge.barrier_rows(9, Barrier("token", False, False, False), tasks)
+    assert [(row[1], row[7].chunks) for row in rows] == expected
+    assert {(row[2], row[6]) for row in rows} == {(BARRIER, 9)}
 
 
 def test_a_new_round_starts_empty_and_counts_from_zero() -> None:

@@ -18,7 +18,7 @@ from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.graph.transformation import Program
 from tidegate.operators.flow.level import JobSpec, close_job
-from tidegate.operators.flow.rows import Ack
+from tidegate.operators.flow.rows import BARRIER, Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
@@ -47,6 +47,8 @@ class TaskEngine:
     def __init__(self, most: int) -> None:
         self._most, self._random = most, random.Random(1)
         self.acks: list[Ack] = []
+        self.most_barriers = 0
+        """That a subtask has sent on an edge in a round."""
 
     def start(self, spec: JobSpec) -> None:
         self._spec, self._program = spec, Broadcast(pickle.dumps(spec, 5))
@@ -54,13 +56,16 @@ class TaskEngine:
     def run(self, plan: RoundPlan) -> list[Ack]:
         context = pickle.dumps(plan.context, 5)
         rows: list[Any] = []
+        counts = [min(width, self._most) for width in self._spec.widths]
         for level, plans in enumerate(plan.tasks):
-            tasks = min(len(plans), self._most)
-            pickled = [pickle.dumps(one, 5) for one in plans]
-            task = LevelTask(self._spec.attempt, self._program, level, context, pickled, tasks, NO_SETUP)
+            tasks = counts[level]
+            pickled = [pickle.dumps(plans[number::tasks], 5) for number in range(tasks)]
+            task = LevelTask(self._spec.attempt, self._program, level, context, pickled, counts, NO_SETUP)
             self._random.shuffle(rows)
             arriving = [[pair for pair in rows if pair[0] % tasks == number] for number in range(tasks)]
             rows = [row for number in range(tasks) for row in self._run(task, number, arriving[number])]
+            sent = Counter((row[3], row[4]) for _, row in rows if isinstance(row, tuple) and row[2] == BARRIER)
+            self.most_barriers = max([self.most_barriers, *sent.values()])
         acks = [pickle.loads(payload) for _, payload in rows]
         self.acks += acks
         return acks
@@ -119,3 +124,4 @@ def test_the_results_do_not_depend_on_how_many_share_a_task(
         [(k, 25) for k in range(20)] + [(v, "seen") for v in range(5)]
     )
     assert len({(ack.chain, ack.subtask) for ack in engine.acks}) >= 17
+    assert engine.most_barriers == min(most, 8), "one for each task, not one for each subtask"

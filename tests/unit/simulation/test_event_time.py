@@ -88,6 +88,6 @@ def test_crashes_and_rescales_do_not_show(point: int, root: str) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_tasks_that_die_do_not_show(seed: int, root: str) -> None:
-    chances = Chances(die=0.1, zombie=0.1, late=0.1, rerun=0.05, lose_store=0.1)
+    chances = Chances(die=0.1, zombie=0.1, late=0.1, rerun=0.05, lose_store=0.1, share=0.5)
     settings = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": 1000}
     simulate(ByHand(), root, seed, chances=chances, parallelism=(3,), settings=settings)

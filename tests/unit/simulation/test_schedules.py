@@ -30,7 +30,7 @@ def random_case(seed: int) -> Case:
     names = ("die", "zombie", "late", "rerun", "lose_store")
     rates = {name: dice.choice((0, 0.02, 0.06)) for name in names}
     widths = tuple(dice.choice((1, 2, 3)) for _ in range(4))
-    chances = Chances(**rates, hang=dice.choice((0, 0, 0.03)))
+    chances = Chances(**rates, hang=dice.choice((0, 0, 0.03)), share=0.5)
     concurrent, interval = dice.choice((1, 1, 2, 3)), dice.choice((10, 40, INTERVAL))
     fan_in = dice.choice((2, materialize.FAN_IN))
     chances = replace(chances, rerun_whole=dice.choice((0, 0.05)))

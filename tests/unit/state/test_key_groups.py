@@ -20,6 +20,7 @@ from tidegate.state.key_groups import (
     groups_of_ints,
     hashes_of_ints,
     key_hash,
+    owners,
     range_for,
     subtask_for,
 )
@@ -35,6 +36,15 @@ def test_ranges_cover_every_group_once_and_agree_with_subtask_for(parallelism: i
         assert {subtask_for(group, parallelism, maximum) for group in _groups(subtask, parallelism, maximum)} == {
             subtask
         }
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 100))
+def test_owners_of_former_ranges_are_all_subtasks_with_one_of_their_groups(now: int, before: int, extra: int) -> None:
+    maximum = max(now, before) + extra
+    for subtask in range(before):
+        groups = range_for(subtask, before, maximum)
+        expected = [n for n in range(now) if range_for(n, now, maximum).intersect(groups) is not None]
+        assert list(owners(groups, now, maximum)) == expected
 
 
 def _groups(subtask: int, parallelism: int, maximum: int) -> range:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -227,21 +228,25 @@ class ChannelWatermarks:
         take it back."""
         self._channels = dict(channels)
         self._current = before
-        self._stale = True
+        self._least = [(status.watermark, channel) for channel, status in channels.items() if not status.idle]
+        """A heap. An entry whose watermark is no longer that of its channel, or whose channel is idle, is skipped: there may be
+        thousands of channels, and all of them move in a round."""
+        heapq.heapify(self._least)
 
     def update(self, edge: int, subtask: int, watermark: int, idle: bool) -> None:
         channel = (edge, subtask)
         before = self._channels[channel]
         if watermark != before.watermark or idle != before.idle:
-            self._channels[channel] = Status(max(before.watermark, watermark), idle)
-            self._stale = True
+            now = self._channels[channel] = Status(max(before.watermark, watermark), idle)
+            if not idle:
+                heapq.heappush(self._least, (now.watermark, channel))
 
     def current(self) -> int:
-        if self._stale:
-            self._stale = False
-            active = [c.watermark for c in self._channels.values() if not c.idle]
-            if active:
-                self._current = max(self._current, min(active))
+        least, channels = self._least, self._channels
+        while least and channels[least[0][1]] != (least[0][0], False):
+            heapq.heappop(least)
+        if least and least[0][0] > self._current:
+            self._current = least[0][0]
         return self._current
 
     @property

@@ -129,7 +129,7 @@ class ChannelFeed:
             for e, s in side.channels
         }
         reached = snapshot.watermark if head.follows_input else MIN_WATERMARK
-        self._input = ChannelInput(starts, max(reached, self._backlog.end), even=side.moves_time)
+        self._input = ChannelInput(starts, max(reached, self._backlog.end), index=side.index, even=side.moves_time)
         current = self._backlog.watermark if self._backlog.waits else self._input.watermarks.current()
         head.input_time.watermark, head.input_time.idle = current, False
         round.holds_time = self._backlog.is_mixed
@@ -141,8 +141,17 @@ class ChannelFeed:
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
         while (waiting := self._backlog.next()) is not None and not self._is_over:
             yield partial(self._work_off, waiting)
+        empty: list[Row] = []
         for row in rows:
+            if row[2] == BARRIER and self._side.index not in row[7].chunks:
+                empty.append(row)
+                continue
+            if empty:
+                yield partial(self._receive_empty, empty)
+                empty = []
             yield partial(self._receive, row)
+        if empty:
+            yield partial(self._receive_empty, empty)
 
     @property
     def _is_over(self) -> bool:
@@ -165,18 +174,33 @@ class ChannelFeed:
             self._reach(self._backlog.end)
 
     def _receive(self, row: Row) -> None:
+        self._process_rows(self._input.ready(row))
+
+    def _receive_empty(self, barriers: list[Row]) -> None:
+        """Take the barriers of channels without a chunk. In a wide job these are nearly all rows, so they come together."""
+        ready, marks = self._input.align_empty(barriers), self._input.watermarks
+        for barrier in barriers:
+            marks.update(barrier[3], barrier[4], barrier[6], barrier[7].idle)
+        self._advance(marks.current())
+        self._process_rows(ready)
+
+    def _process_rows(self, ready: list[Row]) -> None:
         marks = self._input.watermarks
-        for _, _, kind, edge, sender, _, watermark, payload in self._input.ready(row):
+        for _, _, kind, edge, sender, _, watermark, payload in ready:
             if kind == BARRIER:
                 marks.update(edge, sender, watermark, payload.idle)
             else:
                 marks.update(edge, sender, watermark, False)
                 if payload is not None:
                     self._take(edge, payload, marks.current())
-            if self._backlog.waits:
-                self._backlog.reach(marks.current())
-            else:
-                self._reach(marks.current())
+            self._advance(marks.current())
+
+    def _advance(self, watermark: int) -> None:
+        """Advance the event time of all channels."""
+        if self._backlog.waits:
+            self._backlog.reach(watermark)
+        else:
+            self._reach(watermark)
 
     def _take(self, edge: int, payload: Payload, watermark: int) -> None:
         """Process a chunk, or store it, or both. ``watermark``: event time after the chunk."""
@@ -222,7 +246,7 @@ class ChannelFeed:
 
     def end(self) -> EndOfInput:
         self._input.check_complete(self._side.chain)
-        self._ack.inputs = self._input.tokens
+        self._ack.inputs = self._input.seen()
         if self._input.aligns_since is not None:
             self._ack.align_seconds = Stopwatch.now() - self._input.aligns_since
         if self._input.failed:
@@ -399,14 +423,16 @@ class KeyedBatchFeed(ChannelFeed):
         self._groups = Groups(directory)
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
-        for row in rows:
-            yield partial(self._receive, row)
+        yield from super().steps(rows)
         yield self._all_here
         for key, entries in self._groups.sorted():
             yield partial(self._process_key, key, entries)
 
-    def _receive(self, row: Row) -> None:
-        for _, _, kind, edge, _, _, _, payload in self._input.ready(row):
+    def _advance(self, watermark: int) -> None:
+        """Do nothing: event time advances at the end of input."""
+
+    def _process_rows(self, ready: list[Row]) -> None:
+        for _, _, kind, edge, _, _, _, payload in ready:
             if kind == BARRIER or payload is None:
                 continue
             batch, number = self._unpacked(edge, payload), self._side.inputs[edge]

@@ -11,7 +11,7 @@ from tidegate.base.errors import RoundError
 from tidegate.graph.plan import Chain, Edge
 from tidegate.operators.contracts.watermarks import ChannelWatermarks
 from tidegate.operators.flow.packing import Packer
-from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Barrier, Row, Status
+from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Barrier, Row, Status, seen_tokens
 from tidegate.state.key_groups import range_for
 from tidegate.state.refs import KeyGroupRange
 
@@ -25,6 +25,8 @@ class ChannelSide:
 
     chain: str
     """The name of the chain, for messages."""
+    index: int
+    """Of the subtask, among those of the chain."""
     channels: list[tuple[Edge, int]]
     """An edge and a sending subtask each."""
     packers: dict[int, Packer]
@@ -49,6 +51,7 @@ class ChannelSide:
         maximum = chain.head.operator.max_parallelism
         return cls(
             chain=chain.name,
+            index=index,
             channels=[(edge, sender) for edge in chain.inputs for sender in range(senders[edge.source])],
             packers={edge.id: Packer(edge.record_type, chain.head.place) for edge in chain.inputs},
             inputs={edge.id: edge.input for edge in chain.inputs},
@@ -68,7 +71,7 @@ far ahead of the others."""
 
 
 class ChannelInput:
-    """Receive from all channels of one chain's subtask in one round.
+    """Receive from all channels of one chain's subtask in one round. ``index``: of the subtask, to which barriers refer.
 
     Spark does not promise an order of shuffled rows, so chunks are numbered and held back until their turn. Two
     barriers on one channel, no barrier, or chunks beyond the barrier's count mean that rows of different attempts were
@@ -80,60 +83,118 @@ class ChannelInput:
     Without watermarks all channels are equal and nothing waits, unless channels are ``even``: then the channel of these
     with the fewest processed chunks has its turn. An assigner of watermarks that takes the records of several senders
     needs this: otherwise the last sender's records would all be late.
+
+    Most channels of a job with thousands of subtasks are empty in a round: their barrier says that they have no chunk. Such a
+    barrier takes no turn. It comes after all chunks of its channel, and no other channel has to wait for it.
     """
 
-    def __init__(self, statuses: dict[Channel, Status], before: int = MIN_WATERMARK, *, even: bool = False) -> None:
+    def __init__(
+        self, statuses: dict[Channel, Status], before: int = MIN_WATERMARK, *, index: int = 0, even: bool = False
+    ) -> None:
         self.watermarks = ChannelWatermarks(statuses, before)
-        self.tokens: dict[Channel, str] = {}
         self.failed = False
         self.aligns_since: float | None = None
         """When the first barrier came."""
-        self._next = dict.fromkeys(statuses, 0)
+        self._channels, self._index = statuses.keys(), index
+        self._barriers: dict[Channel, Row] = {}
+        """That have come. A channel is complete once as many of its chunks have passed as its barrier says."""
+        self._next: dict[Channel, int] = {}
         self._held: dict[Channel, dict[int, Row]] = {}
         self._unfinished = len(statuses)
-        self._closed: set[Channel] = set()
+        self._open = len(statuses)
+        """How many channels are not complete."""
         self._turns = _Turns({channel: status.watermark for channel, status in statuses.items()}, even)
 
     def ready(self, row: Row) -> list[Row]:
         """Return the rows that can be processed now that this row has arrived, in channel order."""
         channel, number = (row[3], row[4]), row[5]
-        if channel not in self._next:
-            raise RoundError("A row came from a channel that does not exist", found=f"edge {row[3]}, subtask {row[4]}")
-        if number != self._next[channel]:
+        if row[2] == BARRIER:
+            return self._align(channel, row)
+        if channel not in self._channels:
+            raise _unknown(row)
+        following, barrier = self._next.get(channel, 0), self._barriers.get(channel)
+        if barrier is not None and number >= self._count(barrier):
+            raise self._mixed(channel)
+        if number != following:
             held = self._held.setdefault(channel, {})
-            if number in held or number < self._next[channel] or channel in self._closed:
+            if number in held or number < following:
                 raise self._mixed(channel)
             held[number] = row
             return []
-        self._pass(channel, row)
-        held = self._held.get(channel, {})
-        while self._next[channel] in held and channel not in self._closed:
-            self._pass(channel, held.pop(self._next[channel]))
+        self._turns.add(channel, row)
+        self._next[channel] = following + 1
+        self._pass_on(channel)
         return self._turns.take()
 
-    def _pass(self, channel: Channel, row: Row) -> None:
-        if channel in self._closed:
-            raise self._mixed(channel)
-        if row[2] == BARRIER:
+    def align_empty(self, rows: list[Row]) -> list[Row]:
+        """Take barriers of channels without a chunk for this subtask. Return the chunks and barriers that have waited for them."""
+        barriers, channels, turns = self._barriers, self._channels, self._turns
+        if not barriers:
+            self.aligns_since = Stopwatch.now()
+        for row in rows:
+            channel = (row[3], row[4])
+            if channel not in channels:
+                raise _unknown(row)
+            if channel in barriers or channel in self._next or channel in self._held:
+                raise self._mixed(channel)
+            barriers[channel] = row
             barrier: Barrier = row[7]
-            if not self._closed:
-                self.aligns_since = Stopwatch.now()
-            self._closed.add(channel)
-            self.tokens[channel] = barrier.token
             self.failed |= barrier.failed
             self._unfinished -= barrier.finished
-        else:
-            self._next[channel] += 1
-        self._turns.add(channel, row)
+            turns.close(channel)
+        self._open -= len(rows)
+        return turns.take()
+
+    def _align(self, channel: Channel, row: Row) -> list[Row]:
+        """Take the barrier of a channel, which may come before its last chunks do."""
+        if channel in self._barriers:
+            raise self._mixed(channel)
+        if channel not in self._channels:
+            raise _unknown(row)
+        if not self._barriers:
+            self.aligns_since = Stopwatch.now()
+        self._barriers[channel] = row
+        barrier: Barrier = row[7]
+        self.failed |= barrier.failed
+        self._unfinished -= barrier.finished
+        count = self._count(row)
+        if self._next.get(channel, 0) > count or any(number >= count for number in self._held.get(channel, ())):
+            raise self._mixed(channel)
+        self._pass_on(channel)
+        return self._turns.take()
+
+    def _count(self, barrier: Row) -> int:
+        """Return how many chunks this subtask was sent."""
+        count: int = barrier[7].chunks.get(self._index, 0)
+        return count
+
+    def _pass_on(self, channel: Channel) -> None:
+        """Give a turn to the chunks that are next, and to the barrier after the last chunk."""
+        following, held = self._next.get(channel, 0), self._held.get(channel)
+        while held and following in held:
+            self._turns.add(channel, held.pop(following))
+            following += 1
+        self._next[channel] = following
+        barrier = self._barriers.get(channel)
+        if barrier is not None and following == self._count(barrier):
+            self._open -= 1
+            self._turns.add(channel, barrier)
+
+    def seen(self) -> dict[int, str]:
+        """Return, by edge, the digest of the attempts that have sent the barriers, in the order of the senders."""
+        tokens: dict[int, list[str]] = {}
+        for channel in self._channels:  # in the order of edges and senders
+            tokens.setdefault(channel[0], []).append(self._barriers[channel][7].token)
+        return {edge: seen_tokens(each) for edge, each in tokens.items()}
 
     def check_complete(self, chain: str) -> None:
         """Step 4, align: raise unless every channel has had its barrier and no row is left over."""
-        missing = sorted(set(self._next) - self._closed)
-        if missing or any(self._held.values()):
+        if self._open:
+            missing = sorted(self._channels - self._barriers.keys())
             raise RoundError(
                 "A subtask must see exactly one barrier on every channel",
                 where=f"chain '{chain}'",
-                found=f"no barrier from (edge, subtask) {missing}" if missing else "chunks after a barrier",
+                found=f"no barrier from (edge, subtask) {missing}" if missing else "fewer chunks than a barrier says",
                 cure="wait: the round is run again; if the error repeats, report a bug in Tidegate",
             )
 
@@ -153,6 +214,10 @@ class ChannelInput:
         )
 
 
+def _unknown(row: Row) -> RoundError:
+    return RoundError("A row came from a channel that does not exist", found=f"edge {row[3]}, subtask {row[4]}")
+
+
 _Mark = tuple[int, int]
 """A watermark, and where channels are even the number of chunks taken."""
 _CLOSED: _Mark = (MAX_WATERMARK + 1, 0)
@@ -165,7 +230,7 @@ class _Turns:
     def __init__(self, watermarks: dict[Channel, int], even: bool) -> None:
         self._even = even
         self._marks: dict[Channel, _Mark] = {channel: (watermark, 0) for channel, watermark in watermarks.items()}
-        self._waiting: dict[Channel, deque[Row]] = {channel: deque() for channel in watermarks}
+        self._waiting: dict[Channel, deque[Row]] = {}
         self._open = [(mark, channel) for channel, mark in self._marks.items()]
         """A heap; an entry whose mark is no longer that of its channel is skipped."""
         heapq.heapify(self._open)
@@ -175,7 +240,9 @@ class _Turns:
 
     def add(self, channel: Channel, row: Row) -> None:
         """Add the next row of a channel."""
-        waiting = self._waiting[channel]
+        waiting = self._waiting.get(channel)
+        if waiting is None:
+            waiting = self._waiting[channel] = deque()
         if not waiting:
             heapq.heappush(self._at_hand, (self._marks[channel], channel))
         waiting.append(row)
@@ -197,15 +264,20 @@ class _Turns:
                 heapq.heappush(self._at_hand, (self._marks[channel], channel))
         return rows
 
+    def close(self, channel: Channel) -> None:
+        """Let no channel wait for this one: it has no row."""
+        self._marks[channel] = _CLOSED
+
     def _reach(self, channel: Channel, mark: _Mark) -> None:
         if mark > self._marks[channel]:
             self._marks[channel] = mark
-            heapq.heappush(self._open, (mark, channel))
+            if mark != _CLOSED:
+                heapq.heappush(self._open, (mark, channel))
 
     def _least(self) -> _Mark:
         while self._open and self._marks[self._open[0][1]] != self._open[0][0]:
             heapq.heappop(self._open)
-        return self._open[0][0]
+        return self._open[0][0] if self._open else _CLOSED
 
 
 def _size(row: Row) -> int:

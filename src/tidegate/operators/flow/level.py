@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tidegate.base import imports
@@ -18,7 +18,7 @@ from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators.contracts.operator import Settings
 from tidegate.operators.flow.outputs import Receiver
 from tidegate.operators.flow.round import SubtaskRound
-from tidegate.operators.flow.rows import ACK, RoundContext, Row, TaskPlan
+from tidegate.operators.flow.rows import ACK, BARRIER, RoundContext, Row, TaskPlan
 from tidegate.operators.flow.subtask import Subtask
 from tidegate.operators.loop import rewrites
 from tidegate.operators.loop.rewrites.explain import assigners_of, log_functions, places_of
@@ -167,19 +167,65 @@ class Job:
         self._subtasks.clear()
 
     def run_partition(
-        self, level: int, partition: int, context: RoundContext, plan: TaskPlan, rows: Iterator[Row]
+        self,
+        level: int,
+        partition: int,
+        context: RoundContext,
+        plan: TaskPlan,
+        rows: Iterator[Row],
+        tasks: Sequence[int] = (),
     ) -> Iterator[Addressed]:
-        """Run a round of the partition's subtask. Yield rows with their target partitions."""
+        """Run a round of the partition's subtask. Yield rows with their target partitions. ``tasks``: see ``SubtaskRound``."""
         allow_stored(self.spec.settings.allow_pickle)
         chain, index = self.spec.partitions[level][partition]
         relayed: list[Row] = []
         subtask = self.subtask(chain, index, plan)
-        for row in SubtaskRound(subtask, context, plan).run(_own_rows(rows, level, relayed)):
+        for row in SubtaskRound(subtask, context, plan, tasks).run(_own_rows(rows, level, relayed)):
             yield self._address(row, level)
             if relayed:
                 yield from [self._address(r, level) for r in relayed]
                 relayed.clear()
         yield from [self._address(r, level) for r in relayed]
+
+    def run_task(
+        self,
+        level: int,
+        task: int,
+        context: RoundContext,
+        plans: Sequence[TaskPlan],
+        rows: Iterable[tuple[int, Row]],
+        tasks: Sequence[int],
+        begins: Callable[[str], None] = lambda place: None,
+    ) -> Generator[Addressed]:
+        """Run a round of all subtasks of a task of the engine, one after the other. ``plans``: of these subtasks. ``tasks``: by
+        level how many tasks run it: partition p is in task p modulo this number. ``begins`` is called with each subtask's name.
+        """
+        partitions = range(task, self.spec.widths[level], tasks[level])
+        waiting: dict[int, Iterator[Row]]
+        if len(partitions) == 1:
+            waiting = {task: (row for _, row in rows)}
+        else:
+            waiting = {partition: iter(dealt) for partition, dealt in self._deal(level, partitions, rows).items()}
+        for partition, plan in zip(partitions, plans, strict=True):
+            begins(self.name_of(level, partition, plan))
+            yield from self.run_partition(level, partition, context, plan, waiting.pop(partition), tasks)
+
+    def _deal(self, level: int, partitions: range, rows: Iterable[tuple[int, Row]]) -> dict[int, list[Row]]:
+        """Give the rows of one task to its partitions. A barrier goes to all of them that its edge leads to."""
+        dealt: dict[int, list[Row]] = {partition: [] for partition in partitions}
+        receiving: dict[int, list[list[Row]]] = {}
+        for partition, row in rows:
+            if row[2] != BARRIER or row[0] != level:  # of a later level: a subtask relays it
+                dealt[partition].append(row)
+                continue
+            edge = row[3]
+            if edge not in receiving:
+                target = self.spec.targets[edge]
+                last = target.offset + target.parallelism
+                receiving[edge] = [dealt[p] for p in partitions if target.offset <= p < last]
+            for waiting in receiving[edge]:
+                waiting.append(row)
+        return dealt
 
     def _address(self, row: Row, level: int) -> Addressed:
         following = level + 1

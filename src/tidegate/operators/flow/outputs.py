@@ -137,10 +137,12 @@ class EdgeOutput:
         self.records = self.bytes = 0
         self.pack_seconds = 0.0
         for buffer in self.buffers:
-            for part in buffer:
-                part.clear()
+            if buffer[0]:
+                for part in buffer:
+                    part.clear()
         for waiting in self._waiting:
-            waiting.clear()
+            if waiting.records:
+                waiting.clear()
 
     def write(self, source: LoopSource, value: str, depth: int, name: str) -> None:
         """Write the code that adds the record in the variable ``value``. ``name``: the emitting operator."""
@@ -315,10 +317,16 @@ class EdgeOutput:
             (target.level, target.offset + index, DATA, self.edge.id, self.subtask, number, watermark, payload)
         )
 
-    def barrier_rows(self, watermark: int, barrier: Barrier) -> list[Row]:
-        """Return one barrier for every receiving subtask, whether or not it was sent a chunk."""
-        target = self.target
+    def barrier_rows(self, watermark: int, barrier: Barrier, tasks: int) -> list[Row]:
+        """Return one barrier for every task with receiving subtasks, whether or not they were sent a chunk. ``tasks``: how many
+        tasks run the receiving level. So a sender costs a row a task, and not a row a subtask."""
+        target, chunks = self.target, dict[int, dict[int, int]]()
+        for index, number in enumerate(self._numbers):
+            if number:
+                chunks.setdefault((target.offset + index) % tasks, {})[index] = number
+        receiving = [(target.offset + index) % tasks for index in range(min(target.parallelism, tasks))]
+        with_chunks = {task: barrier._replace(chunks=counts) for task, counts in chunks.items()}
         return [
-            (target.level, target.offset + index, BARRIER, self.edge.id, self.subtask, number, watermark, barrier)
-            for index, number in enumerate(self._numbers)
+            (target.level, task, BARRIER, self.edge.id, self.subtask, 0, watermark, with_chunks.get(task, barrier))
+            for task in receiving
         ]

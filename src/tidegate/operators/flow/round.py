@@ -7,7 +7,7 @@ import os
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import NoReturn
 
@@ -39,7 +39,9 @@ class RoundOutcome(Enum):
 class SubtaskRound:
     """Run one round of a subtask. A failure is reported in the ack, not by a dead worker."""
 
-    def __init__(self, subtask: Subtask, context: RoundContext, plan: TaskPlan) -> None:
+    def __init__(self, subtask: Subtask, context: RoundContext, plan: TaskPlan, tasks: Sequence[int] = ()) -> None:
+        """``tasks``: by level how many tasks of the engine run it; empty: every subtask is a task of its own."""
+        self._tasks = tasks
         self._started, self._rebuilds, self._process = Stopwatch.now(), rebuilds(), os.getpid()
         self._waited = 0.0
         """How long the subtask has waited for its input, and for who takes its output."""
@@ -258,7 +260,7 @@ class SubtaskRound:
         self.ack.shares |= operator.state_shares()
 
     def _barriers(self) -> Iterator[Row]:
-        """Step 6 for the subtasks downstream: send one barrier each, after everything else."""
+        """Step 6 for the subtasks downstream: send one barrier to the task of each, after everything else."""
         ack, end = self.ack, self._round.end_of_input
         for output in self._subtask.outputs.values():
             status = self._subtask.operators[output.edge.source].status(end)
@@ -266,7 +268,8 @@ class SubtaskRound:
             barrier = Barrier(
                 ack.token, status.idle, end is not EndOfInput.AHEAD, failed=self._outcome is not RoundOutcome.GOOD
             )
-            yield from output.barrier_rows(status.watermark, barrier)
+            tasks = self._tasks[output.target.level] if self._tasks else sys.maxsize
+            yield from output.barrier_rows(status.watermark, barrier, tasks)
 
 
 def _end_forked_child(where: str, error: BaseException | None) -> NoReturn:

@@ -5,7 +5,9 @@ A shuffle row is ``(partition of the next level, Row)``. A Row whose level is no
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from tidegate.base.clock import MAX_WATERMARK as MAX_WATERMARK
@@ -20,8 +22,14 @@ Row = tuple[int, int, int, int, int, int, int, Any]
 """(level, partition, kind, edge, sending subtask, number in the channel, watermark after it, payload).
 
 DATA: payload is a ``Payload``, or None where only the watermark is sent; numbers count from 0 in each channel and round.
-BARRIER: exactly one a channel and round, after its last chunk; its number is the count of chunks; payload a ``Barrier``.
+BARRIER: exactly one a sending subtask, edge and *task* of the receiving level, after all chunks. All subtasks of the edge in the
+task take it, so each sees exactly one barrier of every channel. Its partition is the number of the task; payload a ``Barrier``.
 ACK: payload is a pickled ``Ack``; its level is the number of levels, so it is relayed to the driver.
+
+Why subtasks may share a barrier (T4): what a task of the engine reads of a sending task is one block of the shuffle, so it
+comes from one attempt. A barrier for each subtask in the task would say the same. If a stage runs again, tasks that read the
+first run and tasks that read the second have other tokens, and the driver discards the round. The barrier counts chunks for
+each subtask: a subtask whose chunk is missing, or that gets one too many, fails the round, as it would with its own barrier.
 """
 
 
@@ -29,13 +37,24 @@ Payload = tuple[bytes, bytes | None, bytes | None]
 """A packed batch (``packing.py``): values, keys, timestamps."""
 
 
+NO_CHUNKS: Mapping[int, int] = {}
+
+
 class Barrier(NamedTuple):
-    """Hold a barrier. ``token``: the sending attempt. ``failed``: the sender failed, and its output is incomplete."""
+    """Hold a barrier. ``token``: the sending attempt. ``failed``: the sender failed, and its output is incomplete.
+    ``chunks``: how many chunks each receiving subtask of the task was sent; the others were sent none."""
 
     token: str
     idle: bool
     finished: bool
     failed: bool
+    chunks: Mapping[int, int] = NO_CHUNKS
+
+
+def seen_tokens(tokens: Sequence[str]) -> str:
+    """Return a digest of the attempts of an edge's senders, in the order of the senders. Two digests are equal if and only if
+    all tokens are: so the driver compares one text an edge and receiver, and not a token for each pair of subtasks."""
+    return blake2b(" ".join(tokens).encode(), digest_size=16).hexdigest()
 
 
 class Status(NamedTuple):
@@ -136,15 +155,14 @@ class Ack:
     """Step 6: report to the driver everything about one subtask's round.
 
     ``error``: user code or a read failed, so the round fails. ``declined``: the snapshot or a pre-commit failed, so the
-    round is discarded and the checkpoint counts as failed. ``inputs``: per (edge, sending subtask) the attempt token
-    seen.
+    round is discarded and the checkpoint counts as failed. ``inputs``: per edge the ``seen_tokens`` of its barriers.
     """
 
     chain: int
     subtask: int
     token: str
     run: TaskRun = FIRST_RUN
-    inputs: dict[tuple[int, int], str] = field(default_factory=dict)
+    inputs: dict[int, str] = field(default_factory=dict)
     error: Exception | None = None
     declined: str | None = None
     snapshots: dict[int, OperatorSnapshot] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -17,10 +17,10 @@ from typing import Any
 from tidegate.base import faults
 from tidegate.base.errors import RoundError
 from tidegate.operators.flow.level import Job, JobSpec
-from tidegate.operators.flow.rows import Ack, Row, TaskRun
+from tidegate.operators.flow.rows import Ack, TaskRun
 from tidegate.runtime.engine import RoundPlan
 from tidegate.state.local_dir import remove_job
-from tidegate.testing.engine import InProcessEngine, Rows, sent
+from tidegate.testing.engine import InProcessEngine, Rows
 
 _ATTEMPTS = 4
 
@@ -56,6 +56,8 @@ class Chances:
     """A finished level is run again and all receivers read the second run: the round is good, the first run's output lingers."""
     lose_store: float = 0.0
     """The host's local state is gone: the next task rebuilds it."""
+    share: float = 0.0
+    """Per engine: at most two tasks run a level, as on a host with few cores. The others of its subtasks share them."""
     hang: float = 0.0
     """Per round: it does not end until it is cancelled. For engines with a clock (``lives.py``)."""
 
@@ -74,6 +76,9 @@ class SimulatedEngine(InProcessEngine):
     ) -> None:
         super().__init__()
         self._random = random.Random(seed)
+        draw = random.Random(f"share {seed}")  # of its own: it leaves the other draws what they were
+        if draw.random() < (chances or Chances()).share:
+            self.most_tasks = draw.choice((1, 2, 2))
         self._chances = chances or Chances()
         self._workers: list[Job | None] = [None] * workers
         self._used = 0
@@ -91,52 +96,51 @@ class SimulatedEngine(InProcessEngine):
         acks = super().run(plan)
         return list(map(_timeless, acks)) if self.timeless else acks
 
-    def run_level(self, level: int, plan: RoundPlan, incoming: list[list[Row]]) -> list[Rows]:
+    def run_level(self, level: int, plan: RoundPlan, incoming: list[Rows]) -> list[Rows]:
         outputs = super().run_level(level, plan, incoming)
         if self._maybe(self._chances.rerun_whole, "rerun_whole"):
-            outputs = [self.run_task(level, p, plan, rows, tried=1) for p, rows in enumerate(incoming)]
+            outputs = [self.run_task(level, task, plan, rows, tried=1) for task, rows in enumerate(incoming)]
         return outputs
 
-    def shuffle(self, level: int, outputs: list[Rows], plan: RoundPlan, incoming: list[list[Row]]) -> list[list[Row]]:
-        width = self.spec.widths[level + 1]
-        arrived: list[list[Row]] = [[] for _ in range(width)]
-        again = width > 1 and self._maybe(self._chances.rerun, "rerun")
+    def shuffle(self, level: int, outputs: list[Rows], plan: RoundPlan, incoming: list[Rows]) -> list[Rows]:
+        count = self.tasks[level + 1]
+        arrived: list[Rows] = [[] for _ in range(count)]
+        again = count > 1 and self._maybe(self._chances.rerun, "rerun")
         second = self.run_task(level, 0, plan, incoming[0]) if again else []
-        late = self._random.randrange(1, width) if again else width
+        late = self._random.randrange(1, count) if again else count
         for sender, rows in enumerate(outputs):
             for partition, row in rows:
-                if not (again and sender == 0 and partition >= late):
-                    arrived[partition].append(row)
+                if not (again and sender == 0 and partition % count >= late):
+                    arrived[partition % count].append((partition, row))
         for partition, row in second:
-            if partition >= late:
-                arrived[partition].append(row)
+            if partition % count >= late:
+                arrived[partition % count].append((partition, row))
         for received in arrived:
             self._random.shuffle(received)
         return arrived
 
     # -- attempts of a task ----------------------------------------------------------------------------------------------
 
-    def run_task(self, level: int, partition: int, plan: RoundPlan, rows: list[Row], tried: int = 0) -> Rows:
+    def run_task(self, level: int, task: int, plan: RoundPlan, rows: Rows, tried: int = 0) -> Rows:
         self._haunt()
         self.between_tasks()
         if self._maybe(self._chances.zombie, "zombie"):
             with self._as(Inside.ZOMBIE):
-                list(self._attempt(level, partition, plan, rows))
+                list(self._attempt(level, task, plan, rows))
             tried += 1
         if self._maybe(self._chances.late, "late"):
-            given = sent(plan, level, partition, rows)
-            self._zombies.append(Job(self.spec).run_partition(level, partition, plan.context, *given))
+            self._zombies.append(self.run_in(Job(self.spec), level, task, plan, rows))
             tried += 1
         for attempt in range(tried, tried + _ATTEMPTS):
             try:
                 with self._as(Inside.TASK):
-                    return self._run_attempt(level, partition, plan, rows, attempt)
+                    return self._run_attempt(level, task, plan, rows, attempt)
             except WorkerDied:
                 self._workers[self._used] = None
-        raise RoundError("A simulated task failed, with all its retries", where=f"level {level}, partition {partition}")
+        raise RoundError("A simulated task failed, with all its retries", where=f"level {level}, task {task}")
 
-    def _run_attempt(self, level: int, partition: int, plan: RoundPlan, rows: list[Row], number: int) -> Rows:
-        attempt = self._attempt(level, partition, plan, rows, number)
+    def _run_attempt(self, level: int, task: int, plan: RoundPlan, rows: Rows, number: int) -> Rows:
+        attempt = self._attempt(level, task, plan, rows, number)
         if not self._maybe(self._chances.die, "die"):
             return list(attempt)
         for _ in range(self._random.randrange(4)):
@@ -144,7 +148,9 @@ class SimulatedEngine(InProcessEngine):
         attempt.close()
         raise WorkerDied
 
-    def _attempt(self, level: int, partition: int, plan: RoundPlan, rows: list[Row], attempt: int = 0) -> Any:
+    def _attempt(
+        self, level: int, task: int, plan: RoundPlan, rows: Rows, attempt: int = 0
+    ) -> Generator[tuple[int, Any]]:
         self._used = number = self._random.randrange(len(self._workers))
         job = self._workers[number]
         if job is None:
@@ -152,8 +158,7 @@ class SimulatedEngine(InProcessEngine):
         if self._maybe(self._chances.lose_store, "lose_store"):
             self.lose_local_state()
             job = self._workers[number] = Job(self.spec)
-        run = TaskRun(attempt, place=f"worker {number}")
-        return job.run_partition(level, partition, plan.context, *sent(plan, level, partition, rows, run))
+        return self.run_in(job, level, task, plan, rows, TaskRun(attempt, place=f"worker {number}"))
 
     def _haunt(self, most: int = 3) -> None:
         """Let a late attempt of an earlier round continue for some rows."""
