@@ -150,14 +150,16 @@ def test_job_continues_when_the_external_shuffle_service_is_lost_and_comes_back(
     with cluster(tmp_path) as spark:
         port = spark.start_shuffle_service()
         keys = {"spark.shuffle.service.enabled": "true", "spark.shuffle.service.port": port}
-        with driver(tmp_path, spark.master, keys, 20_000, 0.02, 2) as job:
+        with driver(tmp_path, spark.master, keys, 40_000, 0.02, 2) as job:
             job.commits("the start")
             spark.lose_shuffle_service()
             spark.kill_executors(0)
+            missed = "Failed to connect to external shuffle server"
+            job.eventually(lambda: missed in spark.printed(), "the next executor misses the service")
             spark.start_shuffle_service(port)
             job.commits("the service is there again")
             job.finished()
-        assert_counted_exactly_once(job.lines(), 20_000)
+        assert_counted_exactly_once(job.lines(), 40_000)
 
 
 @pytest.mark.slow
