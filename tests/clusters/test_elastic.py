@@ -261,6 +261,7 @@ from tidegate.datastream import StreamExecutionEnvironment
 for _ in range(2):
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(1)
+    env.enable_checkpointing(60_000)
     env.from_collection([1]).map(lambda _: TaskContext.get().getLocalProperty("spark.scheduler.pool")).print()
     client = env.execute_async()
     client.get_job_execution_result().result()
@@ -271,7 +272,8 @@ for _ in range(2):
 @pytest.mark.parametrize("mode", ["FAIR", "FIFO"])
 def test_each_job_has_a_fair_pool_named_by_its_id(tmp_path: Path, mode: str) -> None:
     (tmp_path / "job.py").write_text(POOLS)
-    command = [sys.executable, "-m", "tidegate.cli", "run", "--master", "local[1]", f"-Dspark.scheduler.mode={mode}"]
+    keys = [f"-Dspark.scheduler.mode={mode}", f"-Dexecution.checkpointing.dir={tmp_path}/checkpoints"]
+    command = [sys.executable, "-m", "tidegate.cli", "run", "--master", "local[1]", *keys]
     done = subprocess.run(
         [*command, "job.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
