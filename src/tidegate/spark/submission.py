@@ -228,7 +228,7 @@ class Submission:
         return code
 
     def leave(self) -> None:
-        """End spark-submit. The application goes on."""
+        """End spark-submit. The application continues."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
