@@ -13,10 +13,14 @@ from tests.clusters.yarn import Yarn, yarn_cluster
 
 @pytest.fixture(scope="package")
 def yarn() -> Iterator[Yarn]:
-    """``TIDEGATE_TEST_YARN``: the directory of a cluster that a developer has started with MiniCluster.java."""
+    """``TIDEGATE_TEST_YARN``: the directory of a cluster that a developer has started with MiniCluster.java. What earlier tests
+    have left there is deleted."""
     running_already = os.environ.get("TIDEGATE_TEST_YARN")
     if running_already:
-        yield Yarn(Path(running_already), None)
+        started = Yarn(Path(running_already), None)
+        for place in ("/jobs", "/out", "/savepoints"):
+            started.client().delete(place, recursive=True)
+        yield started
         return
     with yarn_cluster() as running:
         yield running

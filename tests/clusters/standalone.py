@@ -26,6 +26,8 @@ class Cluster:
 
     def __init__(self, directory: Path, site: Path, settings: Mapping[str, str]) -> None:
         self.work = directory / "work"
+        self._local = directory / "local"
+        self._local.mkdir()
         self._directory, self._site, self._settings = directory, site, settings
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         where = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
@@ -56,11 +58,14 @@ class Cluster:
         self._processes[f"worker-{number}"].send_signal(signal.SIGPWR)
 
     def start_shuffle_service(self, port: int | None = None, **settings: str) -> int:
-        """Start Spark's external shuffle service, one for all hosts here, and return its port. It remembers executors on disk."""
+        """Start Spark's external shuffle service, one for all hosts here, and return its port.
+
+        It remembers executors on disk, and serves only files below its own local directories.
+        """
         if port is None:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
-        given = {"spark.shuffle.service.port": str(port), "spark.local.dir": str(self._directory), **settings}
+        given = {"spark.shuffle.service.port": str(port), "spark.local.dir": str(self._local), **settings}
         options = " ".join(f"-D{key}={value}" for key, value in given.items())
         ready = rf"(Starting shuffle service on port {port})"
         self._start("shuffle-service", {"SPARK_SHUFFLE_OPTS": options}, ready, "ExternalShuffleService")
@@ -114,7 +119,7 @@ class Cluster:
         kept = {key: os.environ[key] for key in ("PATH", "HOME", "JAVA_HOME") if key in os.environ}
         options = " ".join(f"-D{key}={value}" for key, value in self._settings.items())
         own = {"SPARK_HOME": str(HOME), "PYTHONPATH": str(self._site), "SPARK_LOCAL_IP": "127.0.0.1"}
-        own |= {"SPARK_DAEMON_JAVA_OPTS": options, "SPARK_DAEMON_MEMORY": "256m"}
+        own |= {"SPARK_LOCAL_DIRS": str(self._local), "SPARK_DAEMON_JAVA_OPTS": options, "SPARK_DAEMON_MEMORY": "256m"}
         command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{module}", *arguments]
         log = self._directory / f"{name}.log"
         with log.open("wb") as output:

@@ -150,14 +150,16 @@ def test_job_continues_when_the_external_shuffle_service_is_lost_and_comes_back(
     with cluster(tmp_path) as spark:
         port = spark.start_shuffle_service()
         keys = {"spark.shuffle.service.enabled": "true", "spark.shuffle.service.port": port}
-        with driver(tmp_path, spark.master, keys, 20_000, 0.02, 2) as job:
+        with driver(tmp_path, spark.master, keys, 40_000, 0.02, 2) as job:
             job.commits("the start")
             spark.lose_shuffle_service()
             spark.kill_executors(0)
+            missed = "Failed to connect to external shuffle server"
+            job.eventually(lambda: missed in spark.printed(), "the next executor misses the service")
             spark.start_shuffle_service(port)
             job.commits("the service is there again")
             job.finished()
-        assert_counted_exactly_once(job.lines(), 20_000)
+        assert_counted_exactly_once(job.lines(), 40_000)
 
 
 @pytest.mark.slow
@@ -259,6 +261,7 @@ from tidegate.datastream import StreamExecutionEnvironment
 for _ in range(2):
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(1)
+    env.enable_checkpointing(60_000)
     env.from_collection([1]).map(lambda _: TaskContext.get().getLocalProperty("spark.scheduler.pool")).print()
     client = env.execute_async()
     client.get_job_execution_result().result()
@@ -269,7 +272,8 @@ for _ in range(2):
 @pytest.mark.parametrize("mode", ["FAIR", "FIFO"])
 def test_each_job_has_a_fair_pool_named_by_its_id(tmp_path: Path, mode: str) -> None:
     (tmp_path / "job.py").write_text(POOLS)
-    command = [sys.executable, "-m", "tidegate.cli", "run", "--master", "local[1]", f"-Dspark.scheduler.mode={mode}"]
+    keys = [f"-Dspark.scheduler.mode={mode}", f"-Dexecution.checkpointing.dir={tmp_path}/checkpoints"]
+    command = [sys.executable, "-m", "tidegate.cli", "run", "--master", "local[1]", *keys]
     done = subprocess.run(
         [*command, "job.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )

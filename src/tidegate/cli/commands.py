@@ -237,12 +237,15 @@ def _print_stored(record: JobRecord, lines: int | None, *, follow: bool) -> None
     content = b"".join(printed.rest())
     _write(content if lines is None else b"".join(deque(content.splitlines(keepends=True), maxlen=lines)))
     sys.stdout.flush()
+    heard = time.monotonic()
     while follow:
-        over = refreshed(record).life() in (DriverLife.ENDED, DriverLife.DIED)  # asked first, as below
+        over = _is_over(_latest(record))  # asked first, as above
         for part in printed.rest():
             _write(part)
+            heard = time.monotonic()
         sys.stdout.flush()
-        if over:
+        # A program may go on after its job. A driver that was killed, or is of an older version, does not say that it has ended.
+        if over and (printed.is_complete or time.monotonic() - heard > _QUIET_S):
             return
         time.sleep(LOOK_S)
 
@@ -289,6 +292,7 @@ def _is_over(record: JobRecord) -> bool:
     return life is DriverLife.ENDED or (life is DriverLife.DIED and not is_supervised(record.launch))
 
 
+_QUIET_S = 30.0
 _NEXT_ATTEMPT_MS = 120_000
 """A cluster needs some time to start the next attempt of a driver that died."""
 

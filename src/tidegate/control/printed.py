@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 _PART, _MOST_PARTS = 256 << 10, 64
 _FIRST_S, _EVERY_S = 1.0, 5.0
 _LAST_S = 10.0
+_END = "end"
+"""Sorted after the numbers of parts: an empty file says that the driver of this attempt has printed its last."""
 
 
 def _directory(launch: str) -> str:
@@ -60,6 +62,8 @@ class Printing:
         self._copying.join(1.0)  # a child process may still hold the pipe
         self._over.set()
         self._storing.join(_LAST_S)
+        with contextlib.suppress(StorageError):
+            self._files.replace(f"{self._prefix}{_END}", b"")
 
     def _copy(self, reading: int) -> None:
         with open(reading, "rb", buffering=0) as source:
@@ -121,11 +125,15 @@ class Printed:
     def __init__(self, files: Files, launch: str) -> None:
         self._files, self._directory = files, _directory(launch)
         self._at, self._read = "", 0
+        self.is_complete = False
+        """The latest attempt had printed its last when ``rest`` was called."""
 
     def rest(self) -> Iterator[bytes]:
         """Yield what was printed since the last call."""
-        for name in self._files.list_names(self._directory):
-            if name.startswith(".") or name < self._at:
+        names = [name for name in self._files.list_names(self._directory) if not name.startswith(".")]
+        self.is_complete = bool(names) and names[-1].endswith(_END)
+        for name in names:
+            if name < self._at or name.endswith(_END):
                 continue
             content = self._files.read_if_exists(f"{self._directory}/{name}") or b""
             new = content[self._read :] if name == self._at else content

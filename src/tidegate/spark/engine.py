@@ -37,8 +37,8 @@ _SPARK_ERRORS = (Py4JError, PySparkException, OSError)
 _TASKS_PER_CORE = 2
 """Of a level: enough to balance subtasks of different length. A task costs Spark and its worker 10 ms, even without records."""
 _SCHEDULER, _POOL = "spark.scheduler.mode", "spark.scheduler.pool"
-"""With fair scheduling each job has a pool of its own, named by its id. Without a pool all jobs of the application share one, in
-which the oldest job is first."""
+"""With fair scheduling each job has a pool of its own, named by its id (and a token, if it has no checkpoints). Without a pool all
+jobs of the application share one, in which the oldest job is first."""
 _STARTS = 3
 """After this many failed starts in a row no further start is tried: the restart strategy alone might try for ever."""
 

@@ -143,10 +143,12 @@ def test_what_a_driver_prints_is_stored_in_parts_and_read_in_order(tmp_path: Pat
     assert first.endswith("line 199\nof a child\n")
     read = b"".join(reader.rest()).decode()
     assert first.endswith(read) and len(read) > 0
-    assert b"".join(reader.rest()) == b""
+    assert b"".join(reader.rest()) == b"" and reader.is_complete
     second = prints(2, 2000)
     rest = b"".join(reader.rest()).decode()
     assert second.endswith(rest) and 2000 <= len(rest) <= 4000, "the oldest parts are deleted"
+    Files(str(tmp_path / "j")).replace("control/log-l/0003-00000000", b"third")
+    assert b"".join(reader.rest()) == b"third" and not reader.is_complete, "the latest attempt may print more"
 
 
 LAUNCHER = """
