@@ -53,7 +53,7 @@ servers: setup
 # The page in Chromium (Debian's package, installed by the tests as root): with made jobs, and slow ones on Spark; the vendored
 # scripts against npm.
 web-test: setup
-	$(BIN)/python -m pytest tests/web
+	$(BIN)/python -m pytest tests/web tests/incidents
 
 crash: setup
 	$(BIN)/python -m pytest tests/crash

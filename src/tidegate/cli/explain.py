@@ -11,8 +11,9 @@ from tidegate.base.plain_text import count, plain_line
 from tidegate.cli.outcome import say
 from tidegate.cli.script import run_script
 from tidegate.common.global_configuration import set_dynamic_properties
+from tidegate.common.job_client import RunningJob
 from tidegate.common.options import TYPES_FROM_ANNOTATIONS
-from tidegate.datastream.executor import JobHandle, instead_of_all
+from tidegate.datastream.executor import instead_of_all
 from tidegate.graph.drawing import of_graph
 from tidegate.graph.plan import Chain, Edge, JobGraph, Operator, build
 from tidegate.graph.transformation import Program
@@ -33,7 +34,7 @@ class Built(BaseException):
 class ExplainingExecutor:
     """Hands the program over instead of running it."""
 
-    def execute_async(self, program: Program) -> JobHandle:
+    def execute_async(self, program: Program) -> RunningJob:
         raise Built(program)
 
 

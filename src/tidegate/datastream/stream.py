@@ -453,11 +453,9 @@ class DataStream(StreamOperatorSettings, Generic[T]):
         ):  # the parallelism of its input: no shuffle, and records of one subtask keep their order
             upstream = self._env._transformation(self._inputs[0].upstream)
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
-        values = collected(
-            channel
-        )  # before the start: a job may commit at once, and records without a reader are dropped
-        job = self._env._start(job_execution_name)
-        iterator = CloseableIterator(job.collect(channel), job)
+        # Before the start: a job may commit at once, and records without a reader are dropped.
+        values = collected(channel)
+        iterator = CloseableIterator(values, self._env._start(job_execution_name))
         del values
         if limit is None:
             return iterator
