@@ -24,13 +24,19 @@ UV = str(Path(sys.executable).with_name("uv"))
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
-def run(*command: object, cwd: Path, code: int = 0, **more: str) -> str:
+def run(*command: object, cwd: Path, **more: str) -> str:
+    code, printed, errors = ran(*command, cwd=cwd, **more)
+    assert code == 0, f"{command}\n{printed[-2000:]}\n{errors[-4000:]}"
+    return printed
+
+
+def ran(*command: object, cwd: Path, **more: str) -> tuple[int, str, str]:
+    """Run it, and return its exit code, what it prints and what it reports."""
     clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")} | more
     done = subprocess.run(
         [*map(str, command)], cwd=cwd, env=clean, capture_output=True, text=True, timeout=1_500, check=False
     )
-    assert done.returncode == code, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +94,11 @@ class Walk:
             command = [word.replace(placeholder, str(value)) for word in command]
         started = time.monotonic()
         try:
-            return run(*command, cwd=cwd, code=code, **self.environment)
+            found, printed, errors = ran(*command, cwd=cwd, **self.environment)
         finally:
             self.steps.append((documented, time.monotonic() - started))
+        assert found == code, f"{command}\n{printed[-2000:]}\n{errors[-4000:]}"
+        return printed
 
     def sees(self, place: Path, wanted: set[str]) -> None:
         """Wait until these lines are in the files below the directory, each of them once."""

@@ -113,8 +113,9 @@ env.execute("top")
 BY_VIEWS, BY_VIEWS_AND_NAME = "lambda view: -view[2]", "lambda view: (-view[2], view[1])"
 
 
-def test_calls_after_a_shuffle_are_watched_too(tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text(KEYED % (BY_VIEWS_AND_NAME, "localtime"))
+@pytest.mark.parametrize("order", [BY_VIEWS, BY_VIEWS_AND_NAME])
+def test_calls_after_a_shuffle_are_watched_too(tmp_path: Path, order: str) -> None:
+    (tmp_path / "job.py").write_text(KEYED % (order, "localtime"))
     code, report = certify(tmp_path / "job.py", "--schedules", "4")
     assert (code, [finding["kind"] for finding in report["findings"]]) == (1, ["time-zone"])
     assert "time.localtime" in report["findings"][0]["line"] and "on_timer" in report["findings"][0]["line"]

@@ -59,6 +59,8 @@ class Certifier:
         """Two runs without any difference give different results."""
         self._lost_with_worker: str | None = None
         """How the result differs if each round runs in a new worker, where no line explains that."""
+        self._remembers = False
+        """Something that a function can remember has changed in a run."""
 
     def reference(self) -> dict[str, Counter[str]] | None:
         """Run the job without faults, in rounds as small as useful. None: it fails, which is a finding."""
@@ -139,13 +141,12 @@ class Certifier:
             line = probes.line_of(obj, kind, name)
             if line is not None:
                 found.append(_remembers(self._with_place(operator), kind, name, line, differ))
-        self._lost_with_worker = None if found else differ
+        self._lost_with_worker, self._remembers = None if found else differ, bool(changed)
         self.report.add(*found)
 
     def _report_lost(self) -> None:
-        """Report what another worker changes and no line explains, unless the order of records explains it: a new worker reads its
-        state from storage, where keys have another order."""
-        if self._lost_with_worker is not None and not self._depends_on_order:
+        """Report what another worker changes, and neither a line nor the order of records explains."""
+        if self._lost_with_worker is not None:
             self.report.add(
                 Finding(
                     "lost-with-worker",
@@ -263,6 +264,10 @@ class Certifier:
         ]
         for schedule in every:
             differ = self._differ(self._plain(schedule))
+            if differ is not None and not self._remembers:
+                self._lost_with_worker = (
+                    None  # the order explains it: a new worker reads keys from storage in another order
+                )
             if differ is not None and not self.report.findings:
                 self._depends_on_order = True
                 self.report.notes.append(
