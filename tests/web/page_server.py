@@ -309,7 +309,7 @@ class PageServer:
                 metric("cache.size", "totals", "gauge", 900 + wave, operator_id="3"),
                 metric("tidegate_subtask_busy_ratio", "totals", "gauge", 0.2, operator_id="3", subtask="0"),
                 metric("tidegate_subtask_busy_ratio", "totals", "gauge", 0.7, operator_id="3", subtask="1"),
-                metric(self.odd, "hostile", "distribution", 4.5, operator_id="5"),
+                metric(self.odd, "totals", "distribution", 4.5, operator_id="5"),
             ]
         )
 
