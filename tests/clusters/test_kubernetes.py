@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 import tidegate
-from tests.integration.standalone import SITE, bare_python
+from tests.clusters.standalone import SITE, bare_python
 from tidegate.cli.outcome import ExitCode
 from tidegate.common.options import SPELLINGS
 

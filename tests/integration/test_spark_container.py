@@ -7,7 +7,7 @@ import subprocess
 import zipfile
 from pathlib import Path
 
-from tests.integration.standalone import SITE, bare_python
+from tests.clusters.standalone import SITE, bare_python
 from tidegate.base.files import Files
 from tidegate.control.place import job_at
 from tidegate.control.printed import Printed

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration import standalone
+from tests.clusters import standalone
 from tests.unit.docs.tutorials import FOLDER, promised, results
 
 SLOW = ["sessions.py", "late_sensors.py", "enrichment.py"]

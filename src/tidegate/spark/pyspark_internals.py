@@ -169,3 +169,24 @@ def was_run_again(context: SparkContext, stage: int) -> bool:
     """Return whether Spark has run the stage more than once. Spark registers a new attempt of a stage before its first task."""
     known = context._jsc.statusTracker().getStageInfo(stage)
     return known is not None and known.currentAttemptId() > 0
+
+
+# -- executors -------------------------------------------------------------------------------------------------------------
+
+
+def executors(context: SparkContext) -> frozenset[str]:
+    """Return the addresses of the executors that are there now, and of the driver."""
+    return frozenset(f"{each.host()}:{each.port()}" for each in context._jsc.statusTracker().getExecutorInfos())
+
+
+def piped(context: SparkContext, command: list[str]) -> list[str]:
+    """Run a command in the JVM of every executor that is there, once for each core, and return the lines that it prints.
+
+    Spark gives each free core one task. No Python worker takes part.
+    """
+    assert context._gateway is not None
+    tasks, words = max(1, context.defaultParallelism), context._gateway.jvm.java.util.ArrayList()
+    nothing = context._gateway.jvm.java.util.ArrayList()
+    for word in command:
+        words.add(word)
+    return [str(line) for line in context._jsc.parallelize(nothing, tasks).pipe(words).collect()]

@@ -383,7 +383,7 @@ def test_page_that_reads_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> 
         b"GET " + b"/a" * 40_000 + b" HTTP/1.1\r\n\r\n",
     ],
 )
-def test_garbage_is_answered_or_closed_and_the_page_goes_on(browser: Browser, request_line: bytes) -> None:
+def test_garbage_is_answered_or_closed_and_the_page_continues(browser: Browser, request_line: bytes) -> None:
     answer = raw(browser.server.port, request_line)
     assert not answer or status(answer) in (400, 403, 404, 414, 431)
     assert browser.ask("GET", "/tidegate/page/jobs")[0] == 200
