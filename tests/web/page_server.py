@@ -307,9 +307,9 @@ class PageServer:
                 metric("orders.parsed", "parse", "counter", _now() // 20 % 100_000_000, operator_id="1"),
                 metric("orders.rejected", "parse", "counter", 312, operator_id="1"),
                 metric("cache.size", "totals", "gauge", 900 + wave, operator_id="3"),
-                metric("tidegate_subtask_busy_ratio", "totals", "gauge", 0.25, operator_id="3", subtask="0"),
-                metric("tidegate_subtask_busy_ratio", "totals", "gauge", 0.75, operator_id="3", subtask="1"),
-                metric(self.odd, "hostile", "distribution", 4.5, operator_id="5"),
+                metric("tidegate_subtask_busy_ratio", "totals", "gauge", 0.2, operator_id="3", subtask="0"),
+                metric("tidegate_subtask_busy_ratio", "totals", "gauge", 0.7, operator_id="3", subtask="1"),
+                metric(self.odd, "totals", "distribution", 4.5, operator_id="5"),
             ]
         )
 

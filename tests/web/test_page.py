@@ -296,7 +296,7 @@ def test_program_that_does_not_start_shows_why(server: PageServer, visitor: Visi
 
 def test_metrics_of_two_subtasks_are_plotted_apart(server: PageServer, visitor: Visitor) -> None:
     visitor.open(server.address, f"#/jobs/{JOB}/metrics")
-    for subtask, value in (("subtask=0", "0.25"), ("subtask=1", "0.75")):
+    for subtask, value in (("subtask=0", "0.2"), ("subtask=1", "0.7")):
         row = visitor.page.locator("main tbody tr", has_text=subtask)
         expect(row).to_contain_text(value)
         row.get_by_role("link").click()
