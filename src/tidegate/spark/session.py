@@ -44,6 +44,13 @@ _LOCAL_SETTINGS = {
     # stacks are large enough for hundreds of levels (300 failed with Java's default of 1 MB).
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m",
 }
+_CLUSTER_SETTINGS = {
+    # A task that does not get its home soon runs elsewhere. Spark's default of 3 s is longer than a round, and is waited for at
+    # each level of a round.
+    "spark.locality.wait": "300ms",
+    # The homes of tasks are known (homes.py). To look for the hosts with most rows costs a step for each pair of subtasks.
+    "spark.shuffle.reduceLocality.enabled": "false",
+}
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
 
 _UNIX_SOCKETS, _SOCKET_DIR = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
@@ -143,7 +150,12 @@ def _conf(configuration: Mapping[str, Any]) -> SparkConf:
     given = submitted_settings()
     own = {**given, **{key: str(value) for key, value in configuration.items() if key.startswith("spark.")}}
     master = _master(configuration, "local[*,4]")
-    settings = {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **own, "spark.master": master}
+    settings = {
+        **_SETTINGS,
+        **(_LOCAL_SETTINGS if master.startswith("local") else _CLUSTER_SETTINGS),
+        **own,
+        "spark.master": master,
+    }
     if not given:  # else the JVM runs already
         settings |= log_settings({**own, **_account_settings(own)}, _log_level(configuration)) or _account_settings(own)
     if _UNIX_SOCKETS not in own:
