@@ -237,7 +237,10 @@ class SparkEngine:
         forget = ForgetJob(spec.settings)
         hosts = max(1, self._sc.defaultParallelism)
         self._sc.setJobGroup(f"{self._group}-end", "release local state", interruptOnCancel=False)
-        self._sc.parallelize(range(hosts), hosts).mapPartitions(forget).count()
+        everywhere: RDD[Any] = self._sc.parallelize(range(hosts), hosts)
+        if self._homes is not None:
+            everywhere = self._homes.included(everywhere)
+        everywhere.mapPartitions(forget).count()
         if self._homes is not None:
             self._homes.forget()
         self._forget_program()

@@ -11,8 +11,9 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.spark.pyspark_internals import Beside, alive_executors, forget_block
 from tidegate.spark.task import identity
 
-_LOOK_EVERY = 50
-"""Rounds: to ask Spark for its executors costs a millisecond."""
+_YOUNG, _LOOK_EVERY = 20, 50
+"""Rounds. The driver looks for new executors after each of the first rounds, because executors register one after the other. Later
+it looks rarely: the answer costs a millisecond."""
 
 
 class Homes:
@@ -21,8 +22,8 @@ class Homes:
 
     Spark itself remembers the homes. An *anchor* is an empty, cached RDD with a partition for each task. Its partition is cached
     where the task first runs, and from then on the task prefers this host, because the task reads the union of its rows and of the
-    anchor. Both have the same partitioner, so Spark makes no new partitions and no new stage for the union. If an executor is lost,
-    its blocks are lost: the tasks that lived there have no home until they have run somewhere, and no other task moves.
+    anchor. Both have the same partitioner, so the union has their partitions, and needs no shuffle. If an executor is lost, its
+    blocks are lost: the tasks that lived there have no home until they have run somewhere, and no other task moves.
 
     Levels with as many tasks share an anchor, so the first subtasks of all levels run on one host.
     """
@@ -38,7 +39,7 @@ class Homes:
         """Return the same rows, for tasks that prefer their homes."""
         if tasks not in self._beside:
             # Its parent has no partitions, so there is nothing that an executor could lose, and no task to compute an anchor again.
-            anchor = self._context.emptyRDD().partitionBy(tasks, identity).persist()
+            anchor = self._context.emptyRDD().partitionBy(tasks, identity).setName("homes of tasks").persist()
             # Twice: Spark takes the host that most parents prefer, and the shuffled rows name each host once at most.
             self._anchors[tasks], self._beside[tasks] = anchor, Beside(self._context, [anchor, anchor])
         return self._beside[tasks](shuffled)
@@ -50,7 +51,7 @@ class Homes:
         of a lost one, get their share, and all other tasks stay.
         """
         self._rounds += 1
-        if self._rounds % _LOOK_EVERY:
+        if self._rounds > _YOUNG and self._rounds % _LOOK_EVERY:
             return
         known, self._executors = self._executors, alive_executors(self._context)
         if self._executors <= known:
@@ -63,6 +64,10 @@ class Homes:
             if len(places) in self._anchors:
                 for task in too_many(places, len(self._executors)):
                     forget_block(self._anchors[len(places)], task)
+
+    def included(self, tasks: RDD[Any]) -> RDD[Any]:
+        """Return tasks on every home besides these."""
+        return self._context.union([tasks, *self._anchors.values()])
 
     def forget(self) -> None:
         """Free what Spark keeps for the homes. An idle executor that keeps something is not given back to the cluster."""
