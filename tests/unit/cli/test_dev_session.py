@@ -31,8 +31,8 @@ sys.exit(7 if "seven" in sys.argv else None)
 """
 WAITS = """\
 import signal
-print("waits", flush=True)
 try:
+    print("waits", flush=True)
     signal.pause()
 except KeyboardInterrupt:
     print("interrupted")
