@@ -45,11 +45,9 @@ _LOCAL_SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m",
 }
 _CLUSTER_SETTINGS = {
-    # A task that does not get its home soon runs elsewhere. Spark's default of 3 s is longer than a round, and is waited for at
+    # A task that does not get its home (homes.py) soon runs elsewhere. Spark's default of 3 s is longer than a round, and is waited for at
     # each level of a round.
     "spark.locality.wait": "300ms",
-    # The homes of tasks are known (homes.py). To look for the hosts with most rows costs a step for each pair of subtasks.
-    "spark.shuffle.reduceLocality.enabled": "false",
 }
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
 
