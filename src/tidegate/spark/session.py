@@ -45,8 +45,8 @@ _LOCAL_SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m",
 }
 _CLUSTER_SETTINGS = {
-    # A task that does not get its home (homes.py) soon runs elsewhere. Spark's default of 3 s is longer than a round, and is waited for at
-    # each level of a round.
+    # A task that does not get its home (homes.py) soon runs elsewhere. Spark's default of 3 s is longer than a round, and every
+    # level of a round would wait for it.
     "spark.locality.wait": "300ms",
 }
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
