@@ -53,7 +53,7 @@ servers: setup
 # The page in Chromium (Debian's package, installed by the tests as root): with made jobs, and slow ones on Spark; the vendored
 # scripts against npm.
 web-test: setup
-	$(BIN)/python -m pytest tests/web
+	$(BIN)/python -m pytest tests/web tests/incidents
 
 crash: setup
 	$(BIN)/python -m pytest tests/crash
@@ -100,7 +100,7 @@ wheel: setup
 	rm -rf dist build/lib build/bdist*
 	$(BIN)/python -m build --wheel --installer uv
 
-# The wheel in an empty environment runs the first program of the README.
+# The wheel in an empty environment: the first program of the README, and the commands of docs/install.md, with the time of each.
 wheel-test: setup
 	$(BIN)/python -m pytest -m slow tests/integration/test_wheel.py
 
@@ -147,9 +147,11 @@ docs: setup
 	$(BIN)/python scripts/copy_figures.py
 	$(BIN)/python scripts/draw_pictures.py
 
-# All pages and the API reference, with a search: build/site. Read it with: .venv/bin/python -m http.server -d build/site
+# All pages and the API reference, with a search, in a directory of this version: build/site/<version>. Other versions there stay.
+# Read it with: .venv/bin/python -m http.server -d build/site. Or elsewhere: make site SITE=/srv/tidegate.
+SITE ?= build/site
 site: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	$(BIN)/python -m scripts.build_site --site "$(SITE)"
 
 format: setup
 	$(BIN)/ruff format .

@@ -39,7 +39,7 @@ KEYS = 100_000
 NO_END = 2 * 10**12
 JOB_ID = "bench"
 BEHIND = ("commit", "subsume")
-"""Steps behind the end of a checkpoint in the history, which is that of step 7."""
+"""Steps after the end of a checkpoint in the history, which is that of step 7."""
 
 
 def keyed_count(env: StreamExecutionEnvironment, home: Path) -> None:

@@ -42,7 +42,7 @@ class Length:
 
 
 def run(turns: list[dict[str, Any]], length: Length, **environment: str) -> Results:
-    """``turns`` forth and back, ``repeat`` times in all, behind a job for the JVM's sake. By name."""
+    """``turns`` forth and back, ``repeat`` times in all, after a job for the JVM's sake. By name."""
     times = {"settle": length.settle, "seconds": length.seconds}
     forth = [{**times, **turn} for turn in turns]
     order = [[{**forth[0], "name": "warm-up"}]]
@@ -197,7 +197,7 @@ def latency(scenario: str, length: Length) -> None:
 
 
 def files_and_calls(scenario: str, length: Length) -> None:
-    """Many checkpoints in a row; every call of every process on storage is noted, and the files are counted behind each."""
+    """Many checkpoints in a row; every call of every process on storage is noted, and the files are counted after each."""
     often = {PREFIX + "interval": "100 ms", "tidegate.round.target-time": "100 ms"}
     rows, verdicts = [], []
     everything: Results = {}

@@ -32,7 +32,7 @@ seconds never end with so many keys, and short sessions have one or two records.
 
 
 class EventTime(TimestampAssigner):
-    """Each subtask reads a range of its own: event time goes on in all of them alike."""
+    """Each subtask reads a range of its own: event time advances in all of them alike."""
 
     def __init__(self, span: int) -> None:
         self.span = span

@@ -75,7 +75,7 @@ def modules(present: set[str], missing: set[str]) -> str:
 
 
 def lacking(missing: set[str]) -> str:
-    """By reason; a name that a package exports too is told once, by where it is defined."""
+    """By reason; a name that a package exports too is listed once, by where it is defined."""
     text = "## What is not there, and why\n\n"
     for reason, patterns in parity.listed().items():
         by_module: dict[str, list[str]] = defaultdict(list)

@@ -13,9 +13,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from scripts import api_reference  # noqa: E402 - MkDocs loads this file by its path
+from scripts import api_reference, build_site  # noqa: E402 - MkDocs loads this file by its path
 
-SOURCE = ROOT / "src"
 ROOT_PAGES = {
     "README.md": "index.md",
     "ARCHITECTURE.md": "architecture.md",
@@ -35,9 +34,7 @@ _FENCE = re.compile(r"^(```|~~~).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
 def on_config(config: Any) -> Any:
-    version = re.search(r'__version__ = "(.+)"', (SOURCE / "tidegate" / "__init__.py").read_text())
-    assert version is not None
-    config.copyright = f"Tidegate {version[1]}: this site describes this version. License: Apache 2.0."
+    config.copyright = f"Tidegate {build_site.this_version()}: this site describes this version. License: Apache 2.0."
     config.nav = [*_present(config.nav), {"API": [{"Overview": "api/index.md"}, *_api_nav()]}]
     return config
 

@@ -45,7 +45,7 @@ class Fail:
 
 @dataclass(frozen=True)
 class Pause:
-    """Nothing behind this step is available until so many milliseconds after the enumerator reached it."""
+    """Nothing after this step is available until so many milliseconds after the enumerator reached it."""
 
     ms: int
 

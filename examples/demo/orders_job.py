@@ -61,7 +61,7 @@ class CustomerActivity(KeyedProcessFunction):
         timers.register_event_time_timer(last + GAP_MS)
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
-        """The watermark has passed the end of a window and the gap behind it: no order can join it any more."""
+        """The watermark has passed the end of a window and the gap after it: no order can join it any more."""
         for first, (last, orders, cents) in list(self.windows.items()):
             if last + GAP_MS <= timestamp:
                 self.windows.remove(first)

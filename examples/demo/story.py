@@ -18,7 +18,7 @@ STEPS = ["trigger", "cut", "run", "align", "snapshot", "acknowledge", "complete"
 
 @dataclass(frozen=True)
 class Kill:
-    """A SIGKILL of the driver. ``point``: a fault point in Tidegate's own code, passed right behind step ``after``."""
+    """A SIGKILL of the driver. ``point``: a fault point in Tidegate's own code, passed right after step ``after``."""
 
     point: str
     after: int
@@ -88,7 +88,7 @@ class Story:
     step: int = 0
     kills: list[str] = field(default_factory=list)
     killed_after: int | None = None
-    """The step behind which the latest kill struck, until the job runs again."""
+    """The step after which the latest kill struck, until the job runs again."""
     explanation: str = ""
     events: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=200))
     per_second: Counter[int] = field(default_factory=Counter)

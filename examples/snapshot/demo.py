@@ -33,7 +33,7 @@ class Pipeline:
     done: dict[str, list[int]] = field(default_factory=lambda: {"source": [], "count": [], "total": []})
     snapshot: Snapshot = field(default_factory=dict)
     cut: dict[str, int] = field(default_factory=dict)
-    """How many records an operator had behind it when its state was copied."""
+    """How many records an operator had processed when its state was copied."""
 
     def step_source(self) -> None:
         if self.sent < LAST:
@@ -70,13 +70,13 @@ class Pipeline:
         self.step_source()
 
     def barrier(self) -> None:
-        """The source copies its state and sends the barrier behind what it has sent."""
+        """The source copies its state and sends the barrier after the records that it has sent."""
         self.copy("source")
         self.to_count.append(BARRIER)
 
     @staticmethod
     def restored(snapshot: Snapshot) -> Pipeline:
-        """After the crash: the states of the snapshot, empty queues; the source sends what is behind its own."""
+        """After the crash: the states of the snapshot, empty queues; the source sends the records after its own state."""
         return Pipeline(snapshot["source"], snapshot["count"], snapshot["total"])
 
     def finish(self) -> tuple[int, int]:
@@ -142,8 +142,8 @@ def why(crashed: Pipeline) -> str:
             numbers = [str(n) for n in range(1, LAST + 1) if fate(crashed, operator, n) == what]
             if numbers:
                 said.append(text.format(operator, " ".join(numbers)))
-    follows = "; ".join(said) or "so does everybody else"
-    return f"The source goes on with {crashed.cut['source'] + 1}: {follows}."
+    follows = "; ".join(said) or "so do all operators"
+    return f"The source continues with {crashed.cut['source'] + 1}: {follows}."
 
 
 def svg() -> str:
@@ -155,7 +155,7 @@ def svg() -> str:
     ]
     rows = (
         ("Without barriers: each state is copied when somebody comes by", naive()),
-        ("With a barrier behind 6: each state is copied as the barrier passes", with_barriers()),
+        ("With a barrier after 6: each state is copied as the barrier passes", with_barriers()),
     )
     for place, (title, crashed) in enumerate(rows):
         parts += _svg_picture(title, crashed, 60 + place * 170)
@@ -196,11 +196,11 @@ def main() -> None:
             stream.write(svg())
         return
     print(f"A source sends the numbers 1 to {LAST}. count counts them and hands them on,")
-    print("total adds them up. Meanwhile a snapshot is taken; all crash, and go on from it.")
+    print("total adds them up. Meanwhile a snapshot is taken; all crash, and continue from it.")
     print("  | state copied here    - lost by the restore    + counted twice\n")
     print("\n".join(picture("Without barriers: each state is copied when somebody comes by", naive())))
     print()
-    print("\n".join(picture("With a barrier behind 6: each state is copied as the barrier passes", with_barriers())))
+    print("\n".join(picture("With a barrier after 6: each state is copied as the barrier passes", with_barriers())))
 
 
 if __name__ == "__main__":

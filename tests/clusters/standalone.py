@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 import pyspark
@@ -29,7 +31,9 @@ class Cluster:
         where = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         self.master = self._start("master", {}, r"Starting Spark master at (spark://\S+)", "master.Master", *where)
 
-    def start_worker(self, number: int, cores: int = 1, memory: str = "512m", **environment: str) -> None:
+    def start_worker(
+        self, number: int, environment: Mapping[str, str] = MappingProxyType({}), cores: int = 1, memory: str = "512m"
+    ) -> None:
         """Start a worker at 127.0.0.1, 127.0.0.2 ...: for Spark each is a host. ``environment`` is that of its executors too."""
         place = self.work / str(number)
         place.mkdir(parents=True, exist_ok=True)
@@ -49,8 +53,21 @@ class Cluster:
 
     def decommission_worker(self, number: int) -> None:
         """Tell a worker that its host will go: with ``spark.decommission.enabled`` its executors hand on their blocks."""
-        [java] = [p for p in self._of(self._processes[f"worker-{number}"]) if "java" in p.name()]
-        java.send_signal(signal.SIGPWR)
+        self._processes[f"worker-{number}"].send_signal(signal.SIGPWR)
+
+    def start_shuffle_service(self, port: int | None = None, **settings: str) -> int:
+        """Start Spark's external shuffle service, one for all hosts here, and return its port. It remembers executors on disk."""
+        if port is None:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+        given = {"spark.shuffle.service.port": str(port), "spark.local.dir": str(self._directory), **settings}
+        options = " ".join(f"-D{key}={value}" for key, value in given.items())
+        ready = rf"(Starting shuffle service on port {port})"
+        self._start("shuffle-service", {"SPARK_SHUFFLE_OPTS": options}, ready, "ExternalShuffleService")
+        return port
+
+    def lose_shuffle_service(self) -> None:
+        self._kill(self._processes.pop("shuffle-service"), signal.SIGKILL)
 
     def executors(self, number: int | None = None) -> list[psutil.Process]:
         """The JVMs of the executors: of one worker, or of all."""
@@ -82,11 +99,6 @@ class Cluster:
             if f"{where}/".startswith(f"{place}/"):
                 found.append(process)
         return found
-
-    @staticmethod
-    def _of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-        started = psutil.Process(process.pid)
-        return [started, *started.children()]
 
     @staticmethod
     def _kill(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
@@ -144,7 +156,7 @@ def cluster(
     try:
         for number in range(workers):
             environment = environments[number] if number < len(environments) else {}
-            started.start_worker(number, cores, memory, **environment)
+            started.start_worker(number, environment, cores, memory)
         yield started
     finally:
         started.stop()

@@ -10,6 +10,7 @@ import pytest
 
 from tests.clusters.yarn import PROGRAM, Yarn, assert_counted_exactly_once, lines_on_hdfs
 from tests.waiting import eventually
+from tidegate.cli.outcome import ExitCode
 
 pytestmark = pytest.mark.slow
 RECORDS = 150_000
@@ -63,6 +64,41 @@ def test_the_walk_of_an_operator(yarn: Yarn, home: Path) -> None:
     states = {each["job_id"]: each["state"] for each in yarn.listed(home, directory)}
     assert set(states.values()) == {"FINISHED"} and len(states) == 2
     eventually(lambda: not yarn.processes(""), "all containers end")
+
+
+def test_commands_after_the_end_of_a_job_and_a_log_that_is_followed(yarn: Yarn, home: Path) -> None:
+    """From another host with TIDEGATE_HOME on shared storage: logs -f, cancel, wait, checkpoints, checkpoints --dispose."""
+    directory = "hdfs:///jobs/commands"
+    kept = "-Dexecution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION"
+    run = [
+        "run",
+        "--master",
+        "yarn",
+        "--deploy-mode",
+        "cluster",
+        "-d",
+        *yarn.options(execution__checkpointing__dir=directory),
+    ]
+    job = yarn.tidegate(home, *run, kept, str(PROGRAM), "hdfs:///out/commands", str(RECORDS), "0.04").stdout.strip()
+    place = f"{directory}/{job}"
+    with yarn.following(home, "logs", job, "-f") as log:
+        assert log.stdout is not None and log.stdout.readline() == f"counting to {RECORDS}\n"
+
+        def completed() -> list[int]:
+            listed = json.loads(yarn.tidegate(home, "checkpoints", place, "--json", elsewhere=True).stdout)
+            return [each["checkpoint_id"] for each in listed["checkpoints"] if each["status"] == "completed"]
+
+        eventually(completed, "a checkpoint", timeout=PATIENCE_S)
+        refused = yarn.tidegate(home, "checkpoints", place, "--id", str(completed()[-1]), "--dispose", code=8).stderr
+        assert job in refused, refused
+        yarn.tidegate(home, "cancel", job, elsewhere=True)
+        assert log.wait(PATIENCE_S) == 0, "a followed log ends with its job"
+    waited = yarn.tidegate(home, "wait", place, elsewhere=True, code=ExitCode.CANCELLED)
+    assert "is CANCELED" in waited.stdout + waited.stderr
+    number = str(completed()[-1])
+    assert yarn.client().list_status(f"/jobs/commands/{job}/chk-{number}"), "kept"
+    yarn.tidegate(home, "checkpoints", place, "--id", number, "--dispose", elsewhere=True)
+    assert not [s.path for s in yarn.client().list_status(f"/jobs/commands/{job}") if "/chk-" in s.path]
 
 
 def test_packages_that_the_container_lacks_are_named(yarn: Yarn, home: Path) -> None:

@@ -167,6 +167,18 @@ class Yarn:
         )
         return done
 
+    @contextmanager
+    def following(self, home: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """Run a command that does not end by itself. It has ended at the end of the context."""
+        command = [sys.executable, "-m", "tidegate.cli", *words]
+        with subprocess.Popen(
+            command, env=self.environment(home), cwd=home.parent, stdout=subprocess.PIPE, text=True
+        ) as running:
+            try:
+                yield running
+            finally:
+                running.kill()
+
     def listed(self, home: Path, directory: str) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = json.loads(self.tidegate(home, "list", "--dir", directory, "--json").stdout)
         return listed

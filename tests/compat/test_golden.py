@@ -27,7 +27,7 @@ def test_the_present_version_is_written_as_ever(known: Format) -> None:
 
 @pytest.mark.parametrize("kept", sorted(GOLDEN.glob("job-*")), ids=lambda kept: kept.name)
 @pytest.mark.parametrize("parallel", [1, 2, 3])
-def test_a_job_of_every_version_goes_on(kept: Path, parallel: int, tmp_path: Path) -> None:
+def test_a_job_of_every_version_continues(kept: Path, parallel: int, tmp_path: Path) -> None:
     [checkpoint] = kept.glob("chk-*")
     restored = kept_job.run(str(tmp_path), fails=False, restore=checkpoint, parallelism=parallel)
     assert restored == kept_job.expected()

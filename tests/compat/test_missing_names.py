@@ -1,4 +1,4 @@
-"""Whoever asks for a name of PyFlink's that is not here is told so; what is here is never reported."""
+"""Whoever asks for a name of PyFlink that is not here is told so; what is here is never reported."""
 
 from __future__ import annotations
 

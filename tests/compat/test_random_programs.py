@@ -82,7 +82,7 @@ class Fragile(MapFunction):
 
 
 def live(program: RandomProgram, env: StreamExecutionEnvironment, target: Path, fails_after: int) -> bool:
-    """One driver of the job, with a failure behind so many records (-1: none); whether it came to its end."""
+    """One driver of the job, with a failure after so many records (-1: none); whether it finished."""
     Fragile.left = fails_after
     streams = program.build(env, through=lambda stream: stream.map(Fragile(), output_type=program.around.record_type()))
     union = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
@@ -122,7 +122,7 @@ def test_restarts_do_not_show(seed: int, make_env: MakeEnv, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seed", range(3000, 3012))
 def test_rescales_do_not_show(seed: int, make_env: MakeEnv, tmp_path: Path) -> None:
-    """Every life has another parallelism, and goes on where the last one's checkpoint was."""
+    """Every life has another parallelism, and continues where the last one's checkpoint was."""
     program = generate(seed)
     records = sum(len(source.records) for source in program.sources)
     keys = {
@@ -141,7 +141,7 @@ def test_rescales_do_not_show(seed: int, make_env: MakeEnv, tmp_path: Path) -> N
     assert not wrong, wrong
 
 
-def test_a_difference_is_told_with_its_program_and_how_to_see_it_again() -> None:
+def test_a_difference_is_reported_with_its_program_and_how_to_see_it_again() -> None:
     program = generate(3)
     expected = program.expected()
     text = differences(program, ["3.7: 1 2 at 3", *expected[1:]])

@@ -31,7 +31,7 @@ def test_where_subtasks_stop_does_not_show(seed: int, make_env: MakeEnv) -> None
 
 @pytest.mark.parametrize("seed", range(5000, 5006))
 def test_restarts_and_rescales_with_records_in_flight_do_not_show(seed: int, make_env: MakeEnv, tmp_path: Path) -> None:
-    """Every life has another parallelism, and goes on where the last one's checkpoint was."""
+    """Every life has another parallelism, and continues where the last one's checkpoint was."""
     program = generate(seed)
     records = sum(len(source.records) for source in program.sources)
     keys = {**UNALIGNED, "tidegate.round.max-records": "5", "tidegate.job-id": f"random-{seed}"}

@@ -27,7 +27,7 @@ PATIENCE = 240.0
 
 
 class CrashRun:
-    """``plan``: entries of the kill hook. Counters go on over all starts, so each entry fires once."""
+    """``plan``: entries of the kill hook. Counters continue over all starts, so each entry fires once."""
 
     def __init__(self, directory: Path, *plan: str, keys: dict[str, Any] | None = None, command: str = "") -> None:
         self.directory, self.plan = directory, plan

@@ -1,4 +1,4 @@
-"""A driver that is stopped while another takes its job over does nothing any more when it goes on (fault C9)."""
+"""A driver that is stopped while another takes its job over does nothing any more when it continues (fault C9)."""
 
 from __future__ import annotations
 

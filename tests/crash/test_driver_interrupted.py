@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end the driver in order: nothing is deleted, the lease is given up, and the same command goes on.
+"""Ctrl-C and SIGTERM end the driver in order: nothing is deleted, the lease is given up, and the same command continues.
 
 The signals are sent as a terminal or a supervisor sends them: to the whole process group, JVM included, or to the driver alone.
 """
@@ -57,7 +57,7 @@ def test_interrupted_and_started_again(crash: Crash, moment: str, number: int, g
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("point", ["C1.id-taken@4", "C3.acks-in@5", "C6.before-commit@4", "C7.recorded@2"])
 def test_interrupted_at(crash: Crash, point: str, number: int) -> None:
-    """SIGTERM goes to the whole group here, so that the JVM ends beside the driver: the job may fail first, and goes on too."""
+    """SIGTERM goes to the whole group here, so that the JVM ends beside the driver: the job may fail first, and continues too."""
     run = crash(f"{point}=pause:1500")
     run.wait(interrupt(run, number, group=True))
     assert run.exit_codes[0] != 0

@@ -1,4 +1,4 @@
-"""The driver is killed around a savepoint: behind a stop that was decided (C10), and beside a job that goes on (C11)."""
+"""The driver is killed around a savepoint: behind a stop that was decided (C10), and beside a job that continues (C11)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_killed_before_a_stop_is_decided(crash: Crash) -> None:
     run.check()
 
 
-def test_killed_behind_a_savepoint_of_a_job_that_goes_on(crash: Crash) -> None:
+def test_killed_after_a_savepoint_of_a_job_that_continues(crash: Crash) -> None:
     """It has committed nothing, and recovery does not look at it: the output is that of a run without."""
     rarely = {"execution.checkpointing.interval": "1 h"}
     run = crash("C11.published@1=self", keys=rarely, command="savepoint")

@@ -1,4 +1,4 @@
-"""Executors of a real cluster die in the middle of rounds, one after the other: Spark runs their tasks elsewhere, the job goes on
+"""Executors of a real cluster die in the middle of rounds, one after the other: Spark runs their tasks elsewhere, the job continues
 from its state files without a restart, and nothing is lost or doubled."""
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _cwd(process: psutil.Process) -> str:
 
 
 def kill_when_more_is_out(job: subprocess.Popen[str], output: Path, started: Cluster) -> None:
-    """Behind the next checkpoint, in whatever round runs then."""
+    """After the next checkpoint, in whatever round runs then."""
     before, deadline = len(committed(output)), time.monotonic() + 120
     while len(committed(output)) <= before:
         assert job.poll() is None and time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""The machine dies with the driver, Spark and all local state on it: the job goes on elsewhere from its retained checkpoint."""
+"""The machine dies with the driver, Spark and all local state on it: the job continues elsewhere from its retained checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Crash = Callable[..., CrashRun]
 TIMEOUT_MS = 2_000
 
 
-def test_another_machine_goes_on_when_the_lease_has_run_out(crash: Crash) -> None:
+def test_another_machine_continues_when_the_lease_has_run_out(crash: Crash) -> None:
     """Whether the first one is dead cannot be seen from there: its heartbeat has to be silent for long enough."""
     keys = {"tidegate.checkpoint.lease-timeout": f"{TIMEOUT_MS} ms"}
     run = crash("C6.published@3=self", keys=keys)

@@ -72,7 +72,7 @@ class Charge(KeyedProcessFunction):
 @incident("hot-key", parallelism__default=4)
 def hot_key(env: StreamExecutionEnvironment, directory: str) -> None:
     """Nine of ten orders are of one customer, and keep one subtask busy for two thirds of the time."""
-    orders = arriving(env, 500, 500, most=500)
+    orders = arriving(env, 500, 500, most=3000)
     by_customer = orders.key_by(
         lambda record: f"customer {record[1]}" if record[1] % 10 == 0 else "customer 4711", key_type=Types.STRING()
     )

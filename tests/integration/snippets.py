@@ -19,7 +19,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 def promised_outputs(page: Path) -> list[list[str] | None]:
-    """For each Python block of a page what it says that the block prints: the block without a language right behind it. None: it
+    """For each Python block of a page what it says that the block prints: the block without a language right after it. None: it
     says nothing. A line ``...`` stands for any lines; lines that begin with ``$`` are commands."""
     text = page.read_text()
     found = list(_BLOCK.finditer(text))
@@ -45,7 +45,7 @@ def keeps(promised: list[str], printed: list[str]) -> bool:
 
 def main() -> None:
     for name in sys.argv[1:]:
-        # Functions of __main__ are pickled by value, as in a program of the user's.
+        # Functions of __main__ are pickled by value, as in a user's program.
         namespace = {"__name__": "__main__"}
         for language, text in blocks(Path(name)):
             if language == "python":

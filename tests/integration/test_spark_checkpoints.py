@@ -174,7 +174,7 @@ class Notified(MapFunction):
             file.write(f"aborted {checkpoint_id}\n")
 
 
-def test_functions_are_told_of_completed_checkpoints(make_env: Any, tmp_path: Path) -> None:
+def test_functions_are_notified_of_completed_checkpoints(make_env: Any, tmp_path: Path) -> None:
     env = make_env({"execution.checkpointing.interval": "30 ms"}, parallelism=1)
     numbers = env.from_source(DataGeneratorSource(lambda index: index, records_per_second=500), NONE, "n")
     numbers.map(Notified(str(tmp_path / "calls"))).add_sink(lambda v: None)
@@ -188,7 +188,7 @@ def test_functions_are_told_of_completed_checkpoints(make_env: Any, tmp_path: Pa
 # -- checkpoints that fail
 
 
-def test_a_full_disk_fails_the_checkpoint_and_the_job_goes_on(
+def test_a_full_disk_fails_the_checkpoint_and_the_job_continues(
     counting_env: Any, tmp_path: Path, job_directory: Path, fault_switch: FaultSwitch
 ) -> None:
     env = counting_env({"execution.checkpointing.tolerable-failed-checkpoints": 1_000})
@@ -277,7 +277,9 @@ def test_a_checkpoint_that_takes_too_long_is_aborted(counting_env: Any, tmp_path
     assert hidden_files(tmp_path / "out") == []
 
 
-def test_functions_are_told_of_aborted_checkpoints(make_env: Any, tmp_path: Path, fault_switch: FaultSwitch) -> None:
+def test_functions_are_notified_of_aborted_checkpoints(
+    make_env: Any, tmp_path: Path, fault_switch: FaultSwitch
+) -> None:
     keys = {"execution.checkpointing.interval": "30 ms", "execution.checkpointing.tolerable-failed-checkpoints": 1_000}
     env = make_env(keys, parallelism=1)
     numbers = env.from_source(DataGeneratorSource(lambda index: index, records_per_second=500), NONE, "n")

@@ -180,3 +180,35 @@ def test_a_local_master_too(program: Path, tmp_path: Path) -> None:
     printed = run(program, tmp_path, sys.executable, "--master", "local[2,4]")
     assert printed[:6] == expected(zipped=False)
     assert sorted(line.rpartition("seen ")[2] for line in printed[6:]) == [str(x) for x in range(6)]
+
+
+MARKED = """\
+import os
+from tidegate.datastream import StreamExecutionEnvironment
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_collection([1]).map(lambda _: os.environ.get("MARK")).print()
+env.execute()
+"""
+
+
+@pytest.mark.parametrize("key", ["python.executable", "spark.pyspark.python"])
+def test_the_key_for_the_python_of_workers_wins_over_the_variable(tmp_path: Path, key: str) -> None:
+    (tmp_path / "job.py").write_text(MARKED)
+    (tmp_path / "python").write_text(f'#!/bin/sh\nMARK=yes exec {sys.executable} "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    command = [
+        sys.executable,
+        "-m",
+        "tidegate.cli",
+        "run",
+        "--master",
+        "local[1]",
+        f"-D{key}={tmp_path}/python",
+        "job.py",
+    ]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=250
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["yes"]

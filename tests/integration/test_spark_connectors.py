@@ -185,7 +185,7 @@ def test_parts_roll_by_size(make_env: Any, tmp_path: Path) -> None:
     assert max(sizes) == 1_005  # the record that crosses the limit is the last one of its part
 
 
-def test_parts_roll_by_time_although_the_job_goes_on(make_env: Any, tmp_path: Path) -> None:
+def test_parts_roll_by_time_although_the_job_continues(make_env: Any, tmp_path: Path) -> None:
     policy = RollingPolicy.default_rolling_policy(rollover_interval=300, inactivity_interval=100_000)
     env = make_env({"execution.checkpointing.interval": "30 ms"}, parallelism=1)
     source = ScriptedSource(["a", Pause(1), "b", Pause(1_000), "c"], ends=False)

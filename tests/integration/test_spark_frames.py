@@ -131,7 +131,7 @@ def test_every_checkpoint_as_a_dataframe(make_env: Any, tmp_path: Path) -> None:
     assert (tmp_path / "fail").exists()
 
 
-def test_a_writer_that_fails_is_told_with_its_checkpoint(make_env: Any) -> None:
+def test_a_writer_that_fails_is_reported_with_its_checkpoint(make_env: Any) -> None:
     env = make_env({"execution.checkpointing.interval": "50 ms"})
 
     def write(frame: Any, checkpoint_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Jobs that go on where an earlier one stopped: restores, rescales, restarts, lost local state. Exactly once, all of them."""
+"""Jobs that continue where an earlier one stopped: restores, rescales, restarts, lost local state. Exactly once, all of them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def stopped(make_env: Any, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("what", ["chk", "_metadata", "same job"])
-def test_a_job_goes_on_from(make_env: Any, tmp_path: Path, stopped: Path, what: str) -> None:
+def test_a_job_continues_from(make_env: Any, tmp_path: Path, stopped: Path, what: str) -> None:
     (number,) = checkpoints(stopped)
     paths = {"chk": f"chk-{number}", "_metadata": f"chk-{number}/_metadata"}
     keys: dict[str, Any] = dict(RETAIN)
@@ -125,7 +125,7 @@ class Everything(KeyedProcessFunction):
 def test_rescaling_2_to_3_to_1_with_state_and_timers(make_env: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
     keys = [f"key {n}" for n in range(10)]
-    # Phase n brings record n of each key at time 10 n: the timers, at 1000 n, ring behind the last phase only.
+    # Phase n brings record n of each key at time 10 n: the timers, at 1000 n, ring after the last phase only.
     script = [At(10 * phase, (key, phase)) for phase in (1, 2, 3) for key in keys]
     for phase, parallelism in ((1, 2), (2, 3), (3, 1)):
         env = make_env({**RETAIN, "tidegate.job-id": "rescaled"}, parallelism=parallelism)

@@ -108,7 +108,7 @@ def test_types_of_spark(session: Any) -> None:
     assert convert(Instant(1, 5_000)) == datetime.datetime(1970, 1, 1, 0, 0, 1, 5, datetime.UTC)
 
 
-def test_a_dataframe_becomes_state_and_a_job_goes_on_from_it(session: Any, tmp_path: Path) -> None:
+def test_a_dataframe_becomes_state_and_a_job_continues_from_it(session: Any, tmp_path: Path) -> None:
     frame = session.createDataFrame([(f"k{n % 7}", 1000 * (n % 7)) for n in range(70)], "key string, value long")
     count = ValueStateDescriptor("count", Types.LONG())
     writer = SavepointWriter.new().with_keyed_state("every kind", count, frame.repartition(4), key_type=Types.STRING())

@@ -106,7 +106,7 @@ def alarm_clock(env: StreamExecutionEnvironment, *records: Any) -> Any:
     return stream.key_by(lambda v: v[0]).process(AlarmClock())
 
 
-def test_event_time_timers_ring_in_order_once_and_only_behind_the_watermark(make_env: Any) -> None:
+def test_event_time_timers_ring_in_order_once_and_only_after_the_watermark(make_env: Any) -> None:
     stream = alarm_clock(
         make_env(),
         At(10, ("a", "set", 40)),
@@ -173,7 +173,7 @@ def test_the_slowest_input_holds_event_time_back(make_env: Any) -> None:
     env = make_env()
     united = env.from_source(fast, MONOTONOUS, "fast").union(env.from_source(slow, MONOTONOUS, "slow"))
     with united.key_by(lambda v: v[0]).process(AlarmClock()).execute_and_collect() as found:
-        # The fast source ends, and then only the slow one's watermark counts: the timer at 10 waits behind 4.
+        # The fast source ends, and then only the slow one's watermark counts: the timer at 10 waits after 4.
         seen = [found.next() for _ in range(3)]
     assert all(what == "seen" and watermark <= 4 for what, _, _, watermark in seen)
 

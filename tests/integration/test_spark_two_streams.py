@@ -50,7 +50,7 @@ class Judges(KeyedBroadcastProcessFunction):
         yield ctx.get_current_key(), self.total.value(), sorted(ctx.get_broadcast_state(RULES).items())
 
 
-def test_broadcast_and_keyed_state_behind_a_failure(make_env: Any, tmp_path: Path) -> None:
+def test_broadcast_and_keyed_state_after_a_failure(make_env: Any, tmp_path: Path) -> None:
     env = make_env(RESTARTS)
     numbers = in_rounds(env, list(range(100)), "numbers").map(FailOnce(tmp_path / "failed", 55))
     rules = in_rounds(env, list(range(30)), "rules", limit=3).broadcast(RULES)
@@ -80,7 +80,7 @@ class Waits(FlatMapFunction, CheckpointedFunction):
             self.waiting = []
 
 
-def test_list_state_behind_a_failure(make_env: Any, tmp_path: Path) -> None:
+def test_list_state_after_a_failure(make_env: Any, tmp_path: Path) -> None:
     env = make_env(RESTARTS)
     numbers = in_rounds(env, list(range(60)), "numbers", limit=7).map(FailOnce(tmp_path / "failed", 31))
     found = list(numbers.global_().flat_map(Waits()).set_parallelism(1).execute_and_collect())

@@ -186,7 +186,7 @@ def test_two_rescales_with_open_transactions(broker: Broker, topics: Topics, tmp
     for parallelism, count in ((1, 7), (4, 16), (2, 29)):
         run.accept(run.attempt(count - run.position, checkpoint=True), count - run.position)
         run.complete()
-        run.attempt(9)  # behind the checkpoint, and never accepted
+        run.attempt(9)  # after the checkpoint, and never accepted
         run.restore(parallelism)
         check(topics, topic, count)
         assert open_transactions(Cluster.of(sink.properties), topic) == set()

@@ -53,7 +53,7 @@ def filled(topics: Topics, *partitions: list[int]) -> str:
 
 
 @pytest.mark.parametrize("interleaves", [True, False])
-def test_event_time_goes_on_inside_of_a_round(
+def test_event_time_continues_inside_of_a_round(
     interleaves: bool, broker: Broker, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """False is the test of the test: read one after the other, the first partition would wait for the second."""

@@ -46,7 +46,7 @@ def numbers_to(broker: Broker, topic: str, settings: dict[str, str]) -> StreamEx
 
 @pytest.fixture
 def crashed(broker: Broker, topics: Topics, tmp_path: Path) -> tuple[str, Path]:
-    """A job that died behind step 7 of its first checkpoint: its topic, its directory. A stray transaction is there too."""
+    """A job that died after step 7 of its first checkpoint: its topic, its directory. A stray transaction is there too."""
     topic = topics.new(1)
     env = numbers_to(broker, topic, {"execution.checkpointing.dir": str(tmp_path), "tidegate.job-id": "numbers"})
     faults.install(die_once)

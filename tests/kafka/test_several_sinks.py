@@ -1,4 +1,4 @@
-"""Files, PostgreSQL and Kafka in one job: its driver is killed before, between and behind their commits (SIGKILL).
+"""Files, PostgreSQL and Kafka in one job: its driver is killed before, between and after their commits (SIGKILL).
 
 Who looks are outside readers: of the directory, of the table, and of the topic as ``read_committed``.
 """

@@ -321,8 +321,8 @@ MUTANTS = [
         "        reader = self._backlog.of(current.split)\n"
         "        if reader is not None:\n"
         "            self._work_off(current.split, reader)\n"
-        "        elif (batch := current.next_batch(self._source)) is None:\n",
-        "        batch = current.next_batch(self._source, ends=self._ends)\n"
+        "        elif (batch := self._read(current)) is None:\n",
+        "        batch = self._read(current)\n"
         "        reader = self._backlog.of(current.split) if batch is None else None\n"
         "        if reader is not None:\n"
         "            self._work_off(current.split, reader)\n"

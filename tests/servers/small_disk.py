@@ -23,7 +23,7 @@ class SmallDisk:
         self._ballast = directory / "ballast"
 
     def fill(self, leave: int = 0) -> None:
-        """So many bytes are free behind it."""
+        """So many bytes are free after it."""
         with self._ballast.open("wb") as ballast:
             while (free := self._free() - leave) > 0:
                 ballast.write(bytes(min(free, _BLOCK)))

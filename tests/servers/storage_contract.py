@@ -1,4 +1,4 @@
-"""What checkpoint storage must keep, on any server: exclusive names, whole files, a job that crashes and goes on, savepoints."""
+"""What checkpoint storage must keep, on any server: exclusive names, whole files, a job that crashes and continues, savepoints."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class StorageContract:
     # -- a job --
 
     @pytest.mark.parametrize("point", ["C4.before-publish", "C6.published"])
-    def test_a_job_crashes_and_goes_on(self, storage: str, tmp_path: Path, point: str) -> None:
+    def test_a_job_crashes_and_continues(self, storage: str, tmp_path: Path, point: str) -> None:
         directory = f"{storage}/{new_token()}"
         job = Job(directory, tmp_path)
         passed: list[str] = []
@@ -162,7 +162,7 @@ class StorageContract:
         assert [path for path in left if not path.startswith(("lease/", "history.json", "view.json"))] == []
         assert len(read_history(Files(f"{directory}/job"))) > 2
 
-    def test_a_job_goes_on_from_its_savepoint(self, storage: str, tmp_path: Path) -> None:
+    def test_a_job_continues_from_its_savepoint(self, storage: str, tmp_path: Path) -> None:
         """Stopped on this storage, resumed by another job, with another parallelism."""
         directory = f"{storage}/{new_token()}"
         job = Job(directory, tmp_path)

@@ -1,4 +1,4 @@
-"""Disks without room, really: a typed error, nothing is half-visible, and it goes on when there is room.
+"""Disks without room, really: a typed error, nothing is half-visible, and it continues when there is room.
 
 The disks are mounted for the tests. Where that is not allowed one is left: PostgreSQL may not write larger files (a limit of its
 process), and MariaDB has a tablespace that does not grow.
@@ -188,7 +188,7 @@ class _Filling(SimulatedEngine):
 
 @pytest.mark.parametrize("policy", ["checkpoints", "long"])
 def test_the_disk_of_a_file_sink_is_full(tmp_path: Path, policy: str) -> None:
-    """Checkpoints fail as long as it is, and the job goes on: every look finds whole files, and the end all records once."""
+    """Checkpoints fail as long as it is, and the job continues: every look finds whole files, and the end all records once."""
     rolling = RollingPolicy.on_checkpoint_rolling_policy() if policy == "checkpoints" else RollingPolicy()
     with small_disk(4) as disk:
         out = disk.directory / "out"

@@ -48,7 +48,7 @@ class TestHdfs(StorageContract):
 
 
 def test_a_server_that_is_killed_and_comes_back(server: Server, tmp_path: Path) -> None:
-    """The job fails with a clear error while it is away, and goes on when it is there again."""
+    """The job fails with a clear error while it is away, and continues when it is there again."""
     directory = f"{address(server)}/{new_token()}"
     job = Job(directory, tmp_path)
     published: list[str] = []

@@ -26,7 +26,7 @@ MODES = ("AT_LEAST_ONCE", "EXACTLY_ONCE")
 
 @pytest.mark.parametrize("mode", MODES)
 def test_rows_are_there_before_the_first_checkpoint(target: Target, tmp_path: Path, mode: str) -> None:
-    """It is the last one, behind ten rounds: of these two at most are not committed yet."""
+    """It is the last one, after ten rounds: of these two at most are not committed yet."""
     table = target.new_table()
     numbers = ScriptedSource([(n, f"row {n}") for n in range(ROWS)])
     numbers.initial_limit = numbers.maximum_limit = ROUND

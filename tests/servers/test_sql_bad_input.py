@@ -241,7 +241,7 @@ def test_session_that_the_server_ends_declines_the_round_and_leaves_nothing(targ
 
 
 def test_rollback_by_mariadb_is_a_service_error_that_a_restart_helps() -> None:
-    """In a deadlock, at its time limit: the statement behind it is told so."""
+    """In a deadlock, at its time limit: the statement after it is told so."""
     problem = of_mysql(pymysql.err.OperationalError(1402, "XA_RBROLLBACK: Transaction branch was rolled back"), "there")
     assert type(problem) is ServiceError and problem.restart_helps
     assert "before its checkpoint was complete" in str(problem) and "XA_RBROLLBACK" in str(problem)

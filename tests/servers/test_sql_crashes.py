@@ -88,7 +88,7 @@ def test_a_worker_dies(target: Target, tmp_path: Path, point: str) -> None:
     check(target, run, table)
 
 
-def test_a_commit_does_not_wait_for_what_is_prepared_behind_it(target: Target, tmp_path: Path) -> None:
+def test_a_commit_does_not_wait_for_what_is_prepared_after_it(target: Target, tmp_path: Path) -> None:
     """The next checkpoint is prepared while this one is committed; with a wait for each other both would stand still."""
     run, table = new_run(target, tmp_path)
     run.accept(run.attempt(COUNT, checkpoint=True), COUNT)

@@ -62,7 +62,7 @@ class Life(SimulatedDriver):
         return self._is_waiting
 
     def wake_up(self) -> None:
-        """Go on behind the pause, to the end."""
+        """Continue after the pause, to the end."""
         assert self._thread is not None
         self._go_on.release()
         self._thread.join()
@@ -91,7 +91,7 @@ class Life(SimulatedDriver):
             self._is_waiting = False
 
     def attempt_begins(self) -> None:
-        """Storage is looked at when an attempt has taken over, right behind its sweep."""
+        """Storage is looked at when an attempt has taken over, right after its sweep."""
         self.simulation.history.settled = True
         with self.checking(), unobserved():
             self.simulation.check_started(self)

@@ -176,7 +176,7 @@ class Simulation:
                 self._check_swept(life)
 
     def _check_aborted(self, life: Life) -> None:
-        """I12 and K2, behind the start: what the restored checkpoint names is committed, so whatever else was prepared is gone. A
+        """I12 and K2, after the start: what the restored checkpoint names is committed, so whatever else was prepared is gone. A
         sink that keeps its files open over checkpoints has some."""
         for observer in self.observers if not (life.failed_at or self.follows_another) else ():
             if observer.output.every_checkpoint:
@@ -199,7 +199,7 @@ class Simulation:
                 assert not left, f"I12: {observer.output.name}: prepared, and nobody waits for it: {left}"
 
     def check_subsumed(self, life: Life) -> None:
-        """I8 behind step 9: a file that was needed once, and was needed no more at the last look, is gone."""
+        """I8 after step 9: a file that was needed once, and was needed no more at the last look, is gone."""
         attempt = life.master._attempt
         if attempt is None or not self.alone or self.concurrent or life.fired or life.at_round:
             return
@@ -214,14 +214,14 @@ class Simulation:
         life.unneeded = (life.needed & there) - needed
 
     def _check_swept(self, life: Life) -> None:
-        """I8 behind the sweep of a start. A delete that storage refused cannot have happened, and a job does not fail for
+        """I8 after the sweep of a start. A delete that storage refused cannot have happened, and a job does not fail for
         it; I8 then demands that the next step 9 makes up for it: see ``check_made_up_for``."""
         failed = "storage.delete" in life.failed_at
         life.failed_at.clear()
         life.left = check_storage(self.place.job, ended=False, delete_failed=failed)
 
     def check_made_up_for(self, life: Life) -> None:
-        """Behind step 9: what the sweep of this attempt could not delete is gone, unless storage failed once more."""
+        """After step 9: what the sweep of this attempt could not delete is gone, unless storage failed once more."""
         if self.alone and not life.failed_at:
             left = life.left & set(Files(self.place.job).list())
             assert not left, f"I8: not deleted at the start, and not by step 9 either: {sorted(left)}"

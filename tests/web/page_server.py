@@ -1,4 +1,5 @@
-"""The page's files and its API with the data of ``shown_data``: what the front-end is developed and tested with.
+"""The page's files and its API with the data of ``shown_data``: what the front-end is developed and tested with. Every answer has
+the type of the real server's.
 
 ``python -m tests.web.page_server`` serves it until Ctrl+C.
 """
@@ -26,7 +27,19 @@ import tidegate
 from tests.servers.server import free_port
 from tests.web import shown_data
 from tidegate.control.messages import Code, Operation, OperationStatus, Problem
-from tidegate.control.shown import CheckpointPage, JobPage
+from tidegate.control.shown import CheckpointPage, JobPage, Me, Sample
+from tidegate.control.web.actions import Will
+from tidegate.control.web.logs import LogPart
+from tidegate.control.web.programs import Program
+from tidegate.control.web.snapshots import (
+    Changed,
+    Difference,
+    Entries,
+    Entry,
+    OperatorFigures,
+    Snapshot,
+    StateFigures,
+)
 from tidegate.runtime.view import Note, Outcome
 
 STATIC = f"{tidegate.__path__[0]}/control/web/static"
@@ -43,6 +56,10 @@ class PageServer:
         self.pages = shown_data.pages(_now())
         self.posted: list[tuple[str, Any]] = []
         self.refuse: Problem | None = None
+        self.fail: Problem | None = None
+        """How commands are refused, and how operations end: None: well."""
+        self.cuts_log = False
+        """Whether each connection for the log ends after one part, as a proxy may do."""
         self.odd = shown_data.HOSTILE
         """A name of a metric, a key, a line of the log ..."""
         self._operations: dict[str, Operation] = {}
@@ -106,7 +123,7 @@ class PageServer:
         )
 
     async def _me(self, request: Request) -> Response:
-        return _json({"csrf": _CSRF, "can_submit": True, "version": "0", "server": "installation"})
+        return _json(Me(csrf=_CSRF, can_submit=True, version="0", server="installation"))
 
     async def _cards(self, request: Request) -> Response:
         return _events("jobs", lambda: [page.card for page in self.pages.values()])
@@ -157,8 +174,8 @@ class PageServer:
 
     async def _will(self, request: Request) -> Response:
         action = request.query_params["action"]
-        sentences = [f"The job carries out: {action}.", "All output is committed, and the job is FINISHED."]
-        return _json({"sentences": sentences, "allowed": True, "problem": None})
+        sentences = (f"The job carries out: {action}.", "All output is committed, and the job is FINISHED.")
+        return _json(Will(sentences=sentences, allowed=True))
 
     async def _command(self, request: Request) -> Response:
         command, body = request.path_params["command"], msgspec.json.decode(await request.body())
@@ -167,15 +184,21 @@ class PageServer:
         self.posted.append((command, body))
         if self.refuse is not None:
             return _json(self.refuse, 409)
-        begun = Operation(id=f"op{len(self.posted)}", kind=command, status=OperationStatus.RUNNING, started_ms=_now())
+        return self._begun(command)
+
+    def _begun(self, kind: str) -> Response:
+        begun = Operation(id=f"op{len(self.posted)}", kind=kind, status=OperationStatus.RUNNING, started_ms=_now())
         self._operations[begun.id] = begun
         return _json(begun, 202)
 
     async def _operation(self, request: Request) -> Response:
         known = self._operations[request.path_params["id"]]
         await asyncio.sleep(0.05)
-        result = "s3://savepoints/savepoint-5f21-77aa" if known.kind != "checkpoints" else "1200"
-        ended = msgspec.structs.replace(known, status=OperationStatus.SUCCEEDED, ended_ms=_now(), result=result)
+        if self.fail is not None:
+            ended = msgspec.structs.replace(known, status=OperationStatus.FAILED, ended_ms=_now(), problem=self.fail)
+        else:
+            result = {"checkpoints": "1200", "run": "payments"}.get(known.kind, "s3://savepoints/savepoint-5f21-77aa")
+            ended = msgspec.structs.replace(known, status=OperationStatus.SUCCEEDED, ended_ms=_now(), result=result)
         self._operations[known.id] = ended
         return _json(ended)
 
@@ -187,7 +210,7 @@ class PageServer:
             return _json(Problem(Code.UNAUTHORIZED, "The CSRF token is missing."), 403)
         raw = await request.body()
         self.posted.append((request.path_params["rest"], raw.decode()))
-        return _json({"job_id": "submitted"}, 202)
+        return self._begun("run") if request.url.path.endswith("/run") else _json({})
 
     # -- state, logs, metrics ------------------------------------------------------------------------------------------
 
@@ -195,66 +218,66 @@ class PageServer:
         name = request.path_params["job"]
         return _json(
             [
-                {
-                    "path": f"s3://checkpoints/{name}/chk-{n}",
-                    "kind": "checkpoint",
-                    "checkpoint_id": n,
-                    "at_ms": _now() - (1_200 - n) * 10_000,
-                    "size": 790_000_000 + n,
-                    "kept": True,
-                }
+                Snapshot(
+                    path=f"s3://checkpoints/{name}/chk-{n}",
+                    kind="checkpoint",
+                    checkpoint_id=n,
+                    at_ms=_now() - (1_200 - n) * 10_000,
+                    size=790_000_000 + n,
+                    kept=True,
+                )
                 for n in (1_198, 1_197, 1_196)
             ]
         )
 
     async def _operators(self, request: Request) -> Response:
-        def state(name: str, kind: str, size: int, entries: int | None) -> dict[str, Any]:
-            return {"name": name, "kind": kind, "type": "int", "scope": "keyed", "bytes": size, "entries": entries}
+        def state(name: str, kind: str, size: int, entries: int | None) -> StateFigures:
+            return StateFigures(name=name, kind=kind, type="int", scope="keyed", bytes=size, entries=entries)
 
         return _json(
             [
-                {
-                    "operator": "h4",
-                    "uid": "totals",
-                    "name": "totals",
-                    "parallelism": 8,
-                    "bytes": 812_000_000,
-                    "states": [
+                OperatorFigures(
+                    operator="h4",
+                    uid="totals",
+                    name="totals",
+                    parallelism=8,
+                    bytes=812_000_000,
+                    states=(
                         state("window-contents", "reducing", 700_000_000, 1_204_331),
                         state("timers", "timers", 112_000_000, None),
-                    ],
-                },
-                {
-                    "operator": "h5",
-                    "uid": "per-customer",
-                    "name": self.odd if "hacked" in str(request.url) else "per customer",
-                    "parallelism": 8,
-                    "bytes": 96_000_000,
-                    "states": [state("seen", "map", 96_000_000, 90_113)],
-                },
+                    ),
+                ),
+                OperatorFigures(
+                    operator="h5",
+                    uid="per-customer",
+                    name=self.odd if "hacked" in str(request.url) else "per customer",
+                    parallelism=8,
+                    bytes=96_000_000,
+                    states=(state("seen", "map", 96_000_000, 90_113),),
+                ),
             ]
         )
 
     async def _entries(self, request: Request) -> Response:
         key = request.query_params.get("key", "")
         rows = [
-            {
-                "key": f"'customer-{4700 + i}'",
-                "namespace": "[2026-05-17 10:00, 11:00)",
-                "value": f"Total(orders={i * 17}, sum={i * 12.5})",
-            }
+            Entry(
+                key=f"'customer-{4700 + i}'",
+                namespace="[2026-05-17 10:00, 11:00)",
+                value=f"Total(orders={i * 17}, sum={i * 12.5})",
+            )
             for i in range(60)
         ]
-        rows.append({"key": self.odd, "namespace": self.odd, "value": self.odd})
-        return _json({"entries": [row for row in rows if key in row["key"]], "next": None})
+        rows.append(Entry(key=self.odd, namespace=self.odd, value=self.odd))
+        return _json(Entries(entries=tuple(row for row in rows if key in row.key), next=None))
 
     async def _difference(self, request: Request) -> Response:
-        entries = [
-            {"key": "'customer-4711'", "before": "Total(orders=11)", "after": "Total(orders=17)"},
-            {"key": "'customer-9'", "before": None, "after": "Total(orders=1)"},
-            {"key": self.odd, "before": self.odd, "after": None},
-        ]
-        return _json({"added": 1, "removed": 1, "changed": 1, "entries": entries})
+        entries = (
+            Changed(key="'customer-4711'", before="Total(orders=11)", after="Total(orders=17)"),
+            Changed(key="'customer-9'", before=None, after="Total(orders=1)"),
+            Changed(key=self.odd, before=self.odd, after=None),
+        )
+        return _json(Difference(added=1, removed=1, changed=1, entries=entries))
 
     async def _log(self, request: Request) -> Response:
         text = (
@@ -266,35 +289,34 @@ class PageServer:
             + self.odd
             + "\n"
         )
-        return _json({"from": 0, "to": len(text), "text": text})
+        return _json(LogPart(begin=0, end=len(text), text=text))
 
     async def _lines(self, request: Request) -> Response:
-        return _events(
-            "lines", lambda: {"from": 0, "to": 1, "text": "2026-11-18 10:02:00 INFO tidegate.runtime round accepted\n"}
-        )
+        begin = int(request.query_params["from"])
+        text = f"2026-11-18 10:02:00 INFO tidegate.runtime read from {begin}\n"
+        return _events("lines", lambda: LogPart(begin=begin, end=begin + len(text), text=text), ends=self.cuts_log)
 
     async def _metrics(self, request: Request) -> Response:
         wave = _now() // 100 % 100
+
+        def metric(name: str, operator: str | None, kind: str, value: float, **labels: str) -> Sample:
+            return Sample(name=name, operator=operator, kind=kind, value=value, labels=labels)
+
         return _json(
             [
-                {"name": "orders.parsed", "operator": 1, "kind": "counter", "value": _now() // 20 % 100_000_000},
-                {"name": "orders.rejected", "operator": 1, "kind": "counter", "value": 312},
-                {"name": "cache.size", "operator": 3, "kind": "gauge", "value": 900 + wave},
-                {"name": self.odd, "operator": 5, "kind": "distribution", "value": 4.5},
+                metric("orders.parsed", "parse", "counter", _now() // 20 % 100_000_000, operator_id="1"),
+                metric("orders.rejected", "parse", "counter", 312, operator_id="1"),
+                metric("cache.size", "totals", "gauge", 900 + wave, operator_id="3"),
+                metric("tidegate_subtask_busy_ratio", "totals", "gauge", 0.25, operator_id="3", subtask="0"),
+                metric("tidegate_subtask_busy_ratio", "totals", "gauge", 0.75, operator_id="3", subtask="1"),
+                metric(self.odd, "hostile", "distribution", 4.5, operator_id="5"),
             ]
         )
 
     async def _programs(self, request: Request) -> Response:
+        uploaded = _now() - 90_000
         return _json(
-            [
-                {
-                    "id": "ab12cd34",
-                    "name": "orders.py",
-                    "size": 8_123,
-                    "uploaded_ms": _now() - 90_000,
-                    "entries": ["orders.py"],
-                }
-            ]
+            [Program(id="ab12cd34", name="orders.py", size=8_123, uploaded_ms=uploaded, entries=("orders.py",))]
         )
 
 
@@ -302,10 +324,12 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
-def _events(name: str, look: Any) -> StreamingResponse:
+def _events(name: str, look: Any, *, ends: bool = False) -> StreamingResponse:
     async def stream() -> AsyncIterator[bytes]:
         while True:
             yield b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(look()) + b"\n\n"
+            if ends:
+                return
             await asyncio.sleep(_SECOND_S)
 
     return StreamingResponse(stream(), media_type="text/event-stream")

@@ -23,7 +23,7 @@ ROUTES = {
     "exceptions": "#/jobs/payments/exceptions?operator=3&subtask=3&key=customer-4711&finding=restart-loop",
     "state": f"{JOB}/state",
     "actions": f"{JOB}/actions",
-    "metrics": f"{JOB}/metrics?show=1%2Forders.parsed%0A3%2Fcache.size",
+    "metrics": f"{JOB}/metrics?show=parse%2Forders.parsed%2Foperator_id%2C1%0Atotals%2Fcache.size%2Foperator_id%2C3",
 }
 _SHOWN = ("orders-by-hour", "payments", "sessions", "large", "backfill")
 

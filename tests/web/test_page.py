@@ -272,7 +272,9 @@ def test_program_is_uploaded_and_run_with_its_parameters(server: PageServer, vis
     visitor.page.get_by_label("Arguments").fill('--from "17 May" --quick')
     visitor.page.get_by_label("Configuration").fill("a.b: 5 s\nc = x")
     visitor.page.get_by_role("button", name="Run").click()
-    visitor.sees("orders.py starts as submitted.")
+    visitor.sees("orders.py runs as payments.")
+    visitor.page.get_by_role("link", name="payments").click()
+    expect(visitor.page.locator("main h1")).to_have_text(QUESTIONS["overview"])
     assert server.posted[0] == ("programs", "print(1)")
     path, body = server.posted[1]
     assert path == "programs/ab12cd34/run"
@@ -281,6 +283,36 @@ def test_program_is_uploaded_and_run_with_its_parameters(server: PageServer, vis
         "arguments": ["--from", "17 May", "--quick"],
         "configuration": {"a.b": "5 s", "c": "x"},
     }
+
+
+def test_program_that_does_not_start_shows_why(server: PageServer, visitor: Visitor) -> None:
+    server.fail = Problem(Code.FAILED, "The program did not start. found: NameError: no_such_name")
+    visitor.open(server.address, "#/programs")
+    visitor.page.get_by_text("orders.py").click()
+    visitor.page.get_by_role("button", name="Run").click()
+    expect(visitor.page.get_by_role("alert")).to_contain_text("NameError: no_such_name")
+    expect(visitor.page.locator("main [role=status]")).to_have_count(0)
+
+
+def test_metrics_of_two_subtasks_are_plotted_apart(server: PageServer, visitor: Visitor) -> None:
+    visitor.open(server.address, f"#/jobs/{JOB}/metrics")
+    for subtask, value in (("subtask=0", "0.25"), ("subtask=1", "0.75")):
+        row = visitor.page.locator("main tbody tr", has_text=subtask)
+        expect(row).to_contain_text(value)
+        row.get_by_role("link").click()
+        expect(visitor.page.locator(".plot figcaption", has_text=subtask)).to_contain_text(value)
+    expect(visitor.page.locator(".plot")).to_have_count(2)
+    visitor.page.locator("main tbody tr", has_text="subtask=0").get_by_role("link").click()
+    expect(visitor.page.locator(".plot figcaption")).to_contain_text("subtask=1")
+
+
+def test_log_continues_where_a_lost_connection_ended(server: PageServer, visitor: Visitor) -> None:
+    server.cuts_log = True
+    visitor.open(server.address, f"#/jobs/{JOB}/logs")
+    read = visitor.page.get_by_role("region", name="Log of the driver").locator("div", has_text="read from")
+    expect(read.nth(2)).to_be_visible()
+    places = [int(text.rpartition(" ")[2]) for text in read.all_inner_texts()]
+    assert places == sorted(set(places)), "each part is shown once"
 
 
 # -- state -----------------------------------------------------------------------------------------------------------------

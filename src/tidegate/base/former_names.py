@@ -139,6 +139,7 @@ _MOVES = (
         "broadcast_stream:connected_streams",
     ),
     ("operators.contracts", "operators.contracts", "contexts:functions settings:operator"),
+    ("testing", "testing", "mini_cluster:executor"),
 )
 """Package, its successor, and the modules that moved there (``old:new`` where the last name changed too)."""
 

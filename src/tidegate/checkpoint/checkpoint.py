@@ -170,7 +170,7 @@ class Checkpoint:
     stage: Stage = Triggered()
     message: str | None = None
     """Why the checkpoint failed, for people."""
-    told: bool = False
+    notified: bool = False
     """Functions were notified of the outcome."""
     passed_ms: dict[int, int] = field(default_factory=dict)
     """When, on the wall clock, each step of the protocol was done."""

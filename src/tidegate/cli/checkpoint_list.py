@@ -1,18 +1,24 @@
-"""The output of the command ``checkpoints``: a job's history on storage, also when the job does not run any more."""
+"""The output of the command ``checkpoints``: a job's history on storage as a table, as JSON or as bars. The job need not run."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tidegate.base.errors import RestoreError
 from tidegate.base.files import Files
 from tidegate.base.plain_text import duration, plain_line
-from tidegate.checkpoint.history import CheckpointList, ListedCheckpoint, OperatorFigures, list_checkpoints
+from tidegate.checkpoint.history import (
+    CheckpointList,
+    CheckpointStatus,
+    ListedCheckpoint,
+    OperatorFigures,
+    list_checkpoints,
+)
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.locate import names_in
 from tidegate.checkpoint.metadata import FILE_NAME
-from tidegate.cli.checkpoint_plot import plots
 from tidegate.cli.jobs import moment
 from tidegate.cli.outcome import print_json, say, table
 from tidegate.control.client import find
@@ -118,3 +124,59 @@ def _took(ms: float | None) -> str:
 
 def _number(value: int) -> str:
     return f"{value:,}" if value else ""
+
+
+# -- bars ----------------------------------------------------------------------------------------------------------------
+
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+_HEIGHT = 6
+FAILED = "×"
+
+
+def plots(entries: Sequence[ListedCheckpoint], width: int) -> list[str]:
+    """Return the lines of both plots, with one column for each of the latest checkpoints that fit into ``width``."""
+    took = _plot("duration", entries, width, lambda e: e.duration_ms, lambda ms: duration(round(ms)))
+    size = _plot("size", entries, width, lambda e: float(e.size), _bytes)
+    return [*took, "", *size]
+
+
+def _plot(
+    name: str,
+    entries: Sequence[ListedCheckpoint],
+    width: int,
+    value: Callable[[ListedCheckpoint], float],
+    text: Callable[[float], str],
+) -> list[str]:
+    done = [entry for entry in entries if entry.status is CheckpointStatus.COMPLETED]
+    top = max((value(entry) for entry in done), default=0.0)
+    label = max(len(text(top)), len(text(top / 2)), 1)
+    shown = list(entries)[-max(width - label - 2, 1) :]
+    bars = [
+        _bar(value(e), top) if e.status is CheckpointStatus.COMPLETED else [*" " * (_HEIGHT - 1), FAILED] for e in shown
+    ]
+    head = f"{name}, checkpoints {shown[0].checkpoint_id} to {shown[-1].checkpoint_id}" if shown else name
+    failed = sum(entry.status is not CheckpointStatus.COMPLETED for entry in shown)
+    if failed:
+        head += f"; {FAILED} failed: {failed}"
+    marks = {0: text(top), _HEIGHT // 2: text(top / 2), _HEIGHT - 1: "0"}
+    rows = [
+        f"{marks.get(row, ''):>{label}} {'┤' if row in marks else '│'}{''.join(bar[row] for bar in bars)}".rstrip()
+        for row in range(_HEIGHT)
+    ]
+    return [head, *rows]
+
+
+def _bar(value: float, top: float) -> list[str]:
+    """One column from top to bottom. A value above 0 is never invisible."""
+    eighths = round(value / top * _HEIGHT * 8) if top else 0
+    eighths = max(eighths, 1) if value else eighths
+    cells = [_EIGHTHS[min(max(eighths - 8 * row, 0), 8)] for row in range(_HEIGHT)]
+    return cells[::-1]
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError

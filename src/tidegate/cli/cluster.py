@@ -28,6 +28,7 @@ from tidegate.spark.submission import Job, Submission, check, check_environment,
 _LOOK_S = 1.0
 _LAST_LOOKS = 5
 _RUNS = (JobStatus.RUNNING.name, JobStatus.RESTARTING.name)
+_FAILURES = (JobStatus.FAILED.name, JobStatus.CANCELED.name)
 _CODES = {
     JobStatus.FINISHED.name: ExitCode.OK,
     JobStatus.FAILED.name: ExitCode.FAILED,
@@ -102,12 +103,13 @@ def _follow(job: Job, place: JobPlace, submission: Submission, *, detached: bool
         if record is not None and record != known:
             known = record
             registry.write(record)
-        if record is not None and (record.has_ended or (detached and record.state in _RUNS)):
-            if detached:
-                return _say_started(record, json=json)
-            if code is not None or record.state != JobStatus.SUSPENDED.name:
-                _end(record, json=json)
+        if detached and record is not None and (record.has_ended or record.state in _RUNS):
+            return _say_started(record, json=json)
         error = place.files.read_if_exists(error_path(job.launch))
+        # The program may go on after its job, and print or fail: so its end counts, unless the job has failed before.
+        ended = record if record is not None and record.has_ended else None
+        if ended is not None and code is not None and (error is None or ended.state in _FAILURES):
+            _end(ended, json=json)
         if error is not None and (code is not None or detached):
             _fail(msgspec.json.decode(error, type=LaunchError), json=json)
         if code is not None:

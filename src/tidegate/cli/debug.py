@@ -66,9 +66,9 @@ def _replay_program(script: str, path: str, directory: str, stopped: Callable[[F
     """Run the rounds after a checkpoint with the program as it is now."""
     from tidegate.base.plain_text import count
     from tidegate.cli.explain import built
-    from tidegate.runtime.replay import End, replay_behind
+    from tidegate.runtime.replay import End, replay_after
 
-    found = replay_behind(built(script, [], {}, asks="debug"), path, directory, stopped, most)
+    found = replay_after(built(script, [], {}, asks="debug"), path, directory, stopped, most)
     if found.end is not End.FAILED:
         say(f"no failure in {count(found.rounds, 'round')} with {count(found.records, 'record')}: {found.end.value}")
 

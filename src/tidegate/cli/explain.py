@@ -11,7 +11,9 @@ from tidegate.base.plain_text import count, plain_line
 from tidegate.cli.outcome import say
 from tidegate.cli.script import run_script
 from tidegate.common.global_configuration import set_dynamic_properties
-from tidegate.datastream.executor import JobHandle, instead_of_all
+from tidegate.common.job_client import RunningJob
+from tidegate.common.options import TYPES_FROM_ANNOTATIONS
+from tidegate.datastream.executor import instead_of_all
 from tidegate.graph.drawing import of_graph
 from tidegate.graph.plan import Chain, Edge, JobGraph, Operator, build
 from tidegate.graph.transformation import Program
@@ -32,7 +34,7 @@ class Built(BaseException):
 class ExplainingExecutor:
     """Hands the program over instead of running it."""
 
-    def execute_async(self, program: Program) -> JobHandle:
+    def execute_async(self, program: Program) -> RunningJob:
         raise Built(program)
 
 
@@ -64,12 +66,13 @@ def facts(program: Program) -> dict[str, Any]:
         for number, level in enumerate(graph.levels)
         for chain in level
     ]
+    annotated = {t.id: t.annotated for t in program.transformations}
     edges = [{"source": e.source, "target": e.target, "ship": e.partitioning.ship.value} for e in _edges(graph)]
     return {
         "name": graph.name,
         "guarantee": str(guarantee),
         "paths": [path.facts() for path in guarantee.paths],
-        "operators": [_operator(operator) for operator in graph.operators],
+        "operators": [_operator(operator, annotated.get(operator.id)) for operator in graph.operators],
         "chains": chains,
         "edges": edges,
         "functions": [each._asdict() for each in explain_functions(graph, fast_json=settings.fast_json)],
@@ -100,7 +103,7 @@ def _edges(graph: JobGraph) -> Iterator[Edge]:
             yield from node.edges
 
 
-def _operator(o: Operator) -> dict[str, Any]:
+def _operator(o: Operator, annotated: str | None) -> dict[str, Any]:
     return {
         "id": o.id,
         "name": o.name,
@@ -110,6 +113,8 @@ def _operator(o: Operator) -> dict[str, Any]:
         "parallelism": o.parallelism,
         "max_parallelism": o.max_parallelism,
         "keyed": o.keyed is not None,
+        "type": None if o.output_type is None else o.output_type.describe(),
+        "annotated": annotated,
     }
 
 
@@ -129,6 +134,10 @@ def explained(program: Program) -> Iterator[str]:
     yield from (f"  {explained.operator}: {explained.function} is {explained}" for explained in functions)
     if settings.fast_json and settings.inline_functions:
         yield from (f"  {line}" for line in decoded_fields(graph, only_used=settings.json_fields))
+    annotated = [t for t in program.transformations if t.annotated is not None]
+    if annotated:
+        yield f"types from annotations ({TYPES_FROM_ANNOTATIONS.key}):"
+    yield from (f"  {t.name}: {t.output_type}, the annotation of {t.annotated}" for t in annotated)
 
 
 def _levels(graph: JobGraph) -> Iterator[str]:

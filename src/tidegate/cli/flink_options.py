@@ -38,6 +38,15 @@ def _nothing(value: str) -> list[str]:
     return []
 
 
+def _key(argument: str) -> list[str]:
+    """Translate ``-Dyarn.application.queue=...``. Other keys stay."""
+    key, _, value = argument.removeprefix("-D").partition("=")
+    if key not in _KEYS:
+        return [argument]
+    own = _KEYS[key]
+    return [] if own is None else [f"-D{own}={value}"]
+
+
 _RUN_OPTIONS: dict[str, Callable[[str], list[str]]] = {
     "-yjm": _define("spark.driver.memory"),
     "--yarnjobManagerMemory": _define("spark.driver.memory"),
@@ -49,7 +58,17 @@ _RUN_OPTIONS: dict[str, Callable[[str], list[str]]] = {
     "--yarnname": _define("pipeline.name"),
     "-yqu": _define("spark.yarn.queue"),
     "--yarnqueue": _define("spark.yarn.queue"),
-    "-yD": lambda value: [f"-D{value}"],
+    "-yn": _define("spark.executor.instances"),
+    "--yarncontainer": _define("spark.executor.instances"),
+    "-ynl": _define("spark.yarn.executor.nodeLabelExpression"),
+    "--yarnnodeLabel": _define("spark.yarn.executor.nodeLabelExpression"),
+    "-yt": _define("spark.files"),
+    "--yarnship": _define("spark.files"),
+    "-yat": _nothing,
+    "--yarnapplicationType": _nothing,
+    "-yj": _nothing,
+    "--yarnjar": _nothing,
+    "-yD": lambda value: _key(f"-D{value}"),
     "-pyfs": _define("python.files"),
     "--pyFiles": _define("python.files"),
     "-pyarch": _define("python.archives"),
@@ -62,6 +81,19 @@ _RUN_OPTIONS: dict[str, Callable[[str], list[str]]] = {
     "--pyClientExecutable": _nothing,
 }
 """Options of ``run`` with a value -> what to write instead."""
+_FLAGS = {"-yd": "-d", "--yarndetached": "-d"}
+_KEYS = {
+    "yarn.application.id": None,
+    "yarn.application.name": "pipeline.name",
+    "yarn.application.queue": "spark.yarn.queue",
+    "yarn.application-attempts": "spark.yarn.maxAppAttempts",
+    "yarn.tags": "spark.yarn.tags",
+    "yarn.staging-directory": "spark.yarn.stagingDir",
+    "jobmanager.memory.process.size": "spark.driver.memory",
+    "taskmanager.memory.process.size": "spark.executor.memory",
+    "taskmanager.numberOfTaskSlots": "spark.executor.cores",
+}
+"""Keys of Flink's configuration that size and name what runs on YARN -> Spark's, which mean the same. None: not needed."""
 _TARGETS = ("-t", "--target", "-e", "--executor", "-m", "--jobmanager")
 _CLUSTERS = ("-yid", "--yarnapplicationId", "-z", "--zookeeperNamespace", "-yz", "--yarnzookeeperNamespace")
 _MODULES = ("-pym", "--pyModule")
@@ -117,7 +149,9 @@ def instead_of(arguments: list[str]) -> str | None:
         rule = f"tidegate {command} does not have Flink's {', '.join(foreign)}"
     else:
         return None
-    by_id = "; a job is found by its id, on the host of its driver" if command in _JOBS else ""
+    by_id = (
+        "; a job is found by its id, the id of its application on YARN, or its directory" if command in _JOBS else ""
+    )
     return f"{rule}{by_id}. Use: {shlex.join(['tidegate', command, *words])}"
 
 
@@ -129,8 +163,15 @@ def _for_run(given: list[str]) -> tuple[list[str], list[str]]:
     rest = iter(given)
     for argument in rest:
         name, value = _split(argument)
+        if name == "-D" or (argument.startswith("-D") and argument != "-D"):
+            words += _key(f"-D{next(rest, '')}" if argument == "-D" else argument)
+            continue
         if name in _OWN_VALUES:
             words += [name, next(rest, "")] if value is None else [argument]
+            continue
+        if name in _FLAGS:
+            words.append(_FLAGS[name])
+            foreign.append(name)
             continue
         if name not in _TARGETS and name not in _CLUSTERS and name not in _SCRIPTS and name not in _RUN_OPTIONS:
             if argument.startswith("-"):
@@ -158,6 +199,9 @@ def _for_job(given: list[str]) -> tuple[list[str], list[str]]:
         if name in _TARGETS or name in _CLUSTERS:
             foreign.append(name)
             _ = next(rest, "") if value is None else value
+        elif argument.startswith("-D"):
+            foreign.append("-D")
+            _ = next(rest, "") if argument == "-D" else ""
         else:
             words.append(argument)
     return words, foreign

@@ -15,7 +15,7 @@ __all__ = ["JobClient", "RunningJob"]
 
 
 class RunningJob(Protocol):
-    """The protocol of the job that a client needs. ``datastream/executor.py`` has the full protocol."""
+    """A started job. Usable from any thread of the process that started it."""
 
     @property
     def job_id(self) -> str: ...

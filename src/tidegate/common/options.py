@@ -712,6 +712,13 @@ HEAVY_KEYS = _option(
     "Whether the heaviest keys of keyed operators are looked for, in a few keys of each chunk. hide: pages and metrics show a hash "
     "instead of the key, for keys that are secrets or personal data.",
 )
+TYPES_FROM_ANNOTATIONS = _option(
+    "tidegate.types.from-annotations",
+    BOOL,
+    False,
+    "Take the type of a function's results, where the program declares none, from the function's return annotation. The annotation "
+    "then counts as a declaration: wrong values are refused, and state and printed records have the form of the type.",
+)
 SESSIONS_IN_MEMORY = _option(
     "tidegate.windows.sessions-in-memory",
     BOOL,

@@ -1,10 +1,14 @@
-"""The paths of a driver's endpoint, and their description (OpenAPI 3.1). Both are made from one table."""
+"""The paths of a driver's endpoint, and their description (OpenAPI 3.1). Both are made from one table.
+
+The description has Flink's paths too. ``scripts/gen_flink_api.py`` makes the file that they are read from.
+"""
 
 from __future__ import annotations
 
 import functools
 import time
 from collections.abc import Awaitable, Callable
+from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -21,7 +25,6 @@ from tidegate.base.files import Files
 from tidegate.base.hashing import flink_job_id
 from tidegate.checkpoint.disposal import dispose as delete_snapshot
 from tidegate.checkpoint.history import list_checkpoints
-from tidegate.control.flink.description import described
 from tidegate.control.flink.routes import flink_routes
 from tidegate.control.flink.triggers import Triggers
 from tidegate.control.jobs import Checkpoints, ControlledJob, JobDetails, Jobs, JobSummary, checked_target, problem_of
@@ -281,7 +284,7 @@ def description() -> dict[str, Any]:
             "responses": {"202" if p.method == "POST" else "200": good, "default": problem},
         }
         paths.setdefault(p.path, {"parameters": in_path} if in_path else {})[p.method.lower()] = operation
-    flink_paths, flink_schemas = described()
+    flink_paths, flink_schemas = _described()
     return {
         "openapi": "3.1.0",
         "info": {"title": "A driver of Tidegate", "version": tidegate.__version__},
@@ -292,3 +295,52 @@ def description() -> dict[str, Any]:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+# -- Flink's paths -------------------------------------------------------------------------------------------------------
+
+_WAYS = ("get", "put", "post", "delete", "patch")
+
+_EXECUTOR = "/v1/taskmanagers/{taskmanagerid}"
+_TEXTS = (
+    "/metrics",
+    *(f"/v1/jobmanager/{name}" for name in ("log", "stdout", "logs/{filename}")),
+    *(f"{_EXECUTOR}/{name}" for name in ("log", "stdout", "logs/{filename}")),
+)
+"""Paths that Flink's description leaves out, and ours: their answers are texts."""
+
+
+@functools.cache
+def flink_api() -> dict[str, Any]:
+    """Return ``paths`` and ``schemas``, as Flink names them: without a prefix."""
+    found: dict[str, Any] = msgspec.json.decode(files("tidegate.control.flink").joinpath("api.json").read_bytes())
+    return found
+
+
+def _described() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the paths below ``/v1`` and their schemas, for an OpenAPI description. Names of schemas begin with ``Flink``."""
+    text = msgspec.json.encode(flink_api()).replace(b"#/components/schemas/", b"#/components/schemas/Flink.")
+    renamed = msgspec.json.decode(text)
+    error = {
+        "description": "Why not.",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Flink.ErrorResponseBody"}}},
+    }
+    paths = {}
+    for path, methods in renamed["paths"].items():
+        for way in _WAYS:
+            if way in methods:
+                methods[way]["responses"]["default"] = error
+                _describe_answers(methods[way])
+        paths[f"/v1{path}"] = methods
+    for path in _TEXTS:
+        names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+        parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+        answer = {"description": "Text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+        paths[path] = {"get": {"parameters": parameters, "responses": {"200": answer, "default": error}}}
+    paths["/v1/jars/{jarid}/plan"]["get"] = paths["/v1/jars/{jarid}/plan"]["post"] | {"requestBody": {"content": {}}}
+    return paths, {f"Flink.{name}": schema for name, schema in renamed["schemas"].items()}
+
+
+def _describe_answers(operation: dict[str, Any]) -> None:
+    for answer in operation["responses"].values():
+        answer.setdefault("description", "Done.")

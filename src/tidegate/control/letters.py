@@ -272,6 +272,7 @@ class LetterBox(threading.Thread):
         self._written: JobRecord | None = None
         self._letters: Letters | None = None
         self._over = threading.Event()
+        self._last_try = threading.Event()
         self._has_failed = False
 
     def show(self, record: JobRecord) -> None:
@@ -283,23 +284,29 @@ class LetterBox(threading.Thread):
         self._letters = letters
 
     def close(self, patience_s: float) -> None:
-        """Write the last record, and answer the operations that have ended with the job."""
+        """Answer the operations that have ended with the job, and write the last record. Storage that fails is tried again for half
+        of the patience: nobody else knows the answers."""
         self._over.set()
-        self.join(patience_s)
+        self.join(patience_s / 2)
+        self._last_try.set()
+        self.join(patience_s / 2)
 
     def run(self) -> None:
         self._try(lambda: self.place.forget_others(self._record.run))
-        while True:
-            over = self._over.is_set()
-            # At the end answers come first: who reads in the record that the job has ended finds its answer, or there is none.
-            if over and self._letters is not None:
-                self._try(self._letters.answer_ended)
+        while not self._over.is_set():
             self._try(self._write)
-            if over:
-                return
             if self._letters is not None:
                 self._try(self._letters.look)
             self._over.wait(self._every_s)
+        while not self._has_said_all():
+            self._last_try.wait(self._every_s)
+
+    def _has_said_all(self) -> bool:
+        """Write the answers, then the record: who reads in the record that the job has ended finds its answer, or there is none.
+        The last try writes the record in any case."""
+        is_last = self._last_try.is_set()
+        is_answered = self._letters is None or self._try(self._letters.answer_ended)
+        return ((is_answered or is_last) and self._try(self._write)) or is_last
 
     def _write(self) -> None:
         record = self._record
@@ -307,14 +314,16 @@ class LetterBox(threading.Thread):
             self.place.write(record)
             self._written = record
 
-    def _try(self, step: Callable[[], None]) -> None:
+    def _try(self, step: Callable[[], None]) -> bool:
         try:
             step()
-            self._has_failed = False
         except Exception as error:
             if not self._has_failed:
                 log.warning("the job's directory cannot be read or written for commands, retrying: %s", error)
             self._has_failed = True
+            return False
+        self._has_failed = False
+        return True
 
 
 # -- the client ----------------------------------------------------------------------------------------------------------------

@@ -58,6 +58,8 @@ class JobPlace:
     def __init__(self, address: str) -> None:
         self.address = address.rstrip("/")
         self.files = Files(self.address)
+        self.job_id = self.files.root.rstrip("/").rpartition("/")[2]
+        """The directory of a job has its id as its name."""
 
     # -- written by the driver -------------------------------------------------------------------------------------------------
 
@@ -84,13 +86,18 @@ class JobPlace:
 
     def read(self, run: str) -> JobRecord | None:
         """Return the record of a run, without the addresses of its driver. Whoever may write to the storage could have written
-        them, and would be sent the token: they are believed only from the registry."""
+        them, and would be sent the token: they are believed only from the registry. A record of another job counts as missing:
+        a command to this directory must not reach that job."""
         content = self.files.read_if_exists(f"{DIRECTORY}/{run}.json")
         try:
             record = None if content is None else msgspec.json.decode(content, type=JobRecord)
         except msgspec.MsgspecError:
             return None
-        if record is None or record.run != run or record.state not in JobStatus.__members__:
+        if (
+            record is None
+            or (record.run, record.job_id) != (run, self.job_id)
+            or record.state not in JobStatus.__members__
+        ):
             return None
         place = None if record.place is None else self.address
         return msgspec.structs.replace(record, endpoint=None, socket=None, place=place)
@@ -113,8 +120,8 @@ class JobPlace:
         ended = _STATES.get(live.status) if live is not None else None
         return JobRecord(
             run=f"{claim.acquired_ms:014d}-{claim.token:012x}",
-            job_id=claim.job_id,
-            name=claim.job_id,
+            job_id=self.job_id,
+            name=self.job_id,
             program="",
             owner=claim.owner,
             started_ms=claim.acquired_ms,

@@ -52,6 +52,25 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A part of a round (``ROUND_PARTS``) or a step of a checkpoint (``history.STEPS``)."""
 
 
+class Me(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person may do here. ``csrf``: what each change needs. ``server``: ``driver`` or ``installation``."""
+
+    csrf: str
+    can_submit: bool
+    version: str
+    server: str
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure of the text for Prometheus. ``labels`` tell it from others of its name: subtask, state, part ..."""
+
+    name: str
+    operator: str | None
+    kind: str
+    value: float
+    labels: dict[str, str]
+
+
 class JobCard(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the list of jobs. ``flink_id`` has 32 hexadecimal digits. ``attention``: the most urgent finding."""
 

@@ -9,8 +9,9 @@ from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import ProgramError
 from tidegate.base.generics import TypeVar
 from tidegate.base.user_code import calling_line
-from tidegate.common.object_types import Declared, type_of
+from tidegate.common.object_types import Declared
 from tidegate.common.time import Duration, Time, millis_of
+from tidegate.datastream.annotations import result_type
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryStrategy
 from tidegate.datastream.async_retry_strategies import NO_RETRY_STRATEGY
 from tidegate.datastream.stream import DataStream
@@ -105,9 +106,9 @@ def _waiting(
         raise ProgramError(f"The capacity of {method} is less than 1", found=str(capacity), cure="use capacity=100")
     timeout_ms = timeout.to_milliseconds() if isinstance(timeout, Time) else millis_of(method, timeout)
     retry = _checked_retry(method, strategy, timeout_ms)
-    info = type_of(method, output_type)
-    spec = AsyncSpec(typed(TypedAsync, function, info), ordered, timeout_ms, capacity, retry)
-    return stream._then("async wait operator", spec, info)
+    result = result_type(stream._env, method, output_type, function, "async_invoke", "timeout")
+    spec = AsyncSpec(typed(TypedAsync, function, result.type), ordered, timeout_ms, capacity, retry)
+    return stream._then("async wait operator", spec, *result)
 
 
 def _check_function(method: str, function: Any) -> None:

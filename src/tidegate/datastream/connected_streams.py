@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
 from tidegate.base.generics import Generic, TypeVar
-from tidegate.common.object_types import Declared, type_of
-from tidegate.common.typeinfo import TypeInformation
+from tidegate.common.object_types import Declared
+from tidegate.datastream.annotations import Result, result_type
 from tidegate.datastream.functions import (
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
@@ -34,6 +34,9 @@ from tidegate.datastream.typed_functions import TypedBroadcast, TypedCoFlatMap, 
 from tidegate.graph.transformation import Input, OperatorSpec
 from tidegate.operators.contracts.specs import BroadcastProcessSpec, CoFlatMapSpec, CoMapSpec, CoProcessSpec
 from tidegate.state.keys import key_identity
+
+if TYPE_CHECKING:
+    from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 T1 = TypeVar("T1", covariant=True, default=Any)
 T2 = TypeVar("T2", covariant=True, default=Any)
@@ -64,14 +67,14 @@ class ConnectedStreams(Generic[T1, T2]):
     def map(self, func: CoMapFunction[T1, T2, R], output_type: Declared = None) -> DataStream[R]:
         """Emit at most one record for each record."""
         expect_object("map of connected streams", func, CoMapFunction)
-        info = type_of("map", output_type)
-        return self._then("Co-Map", CoMapSpec(typed(TypedCoMap, func, info)), info)
+        result = result_type(self._env, "map", output_type, func, "map1", "map2", many=False)
+        return self._then("Co-Map", CoMapSpec(typed(TypedCoMap, func, result.type)), result)
 
     def flat_map(self, func: CoFlatMapFunction[T1, T2, R], output_type: Declared = None) -> DataStream[R]:
         """Emit any number of records for each record."""
         expect_object("flat_map of connected streams", func, CoFlatMapFunction)
-        info = type_of("flat_map", output_type)
-        return self._then("Co-Flat Map", CoFlatMapSpec(typed(TypedCoFlatMap, func, info)), info)
+        result = result_type(self._env, "flat_map", output_type, func, "flat_map1", "flat_map2")
+        return self._then("Co-Flat Map", CoFlatMapSpec(typed(TypedCoFlatMap, func, result.type)), result)
 
     def process(
         self,
@@ -88,16 +91,19 @@ class ConnectedStreams(Generic[T1, T2]):
             raise wrong("process of two streams none of which has broadcast state", "a CoProcessFunction", func, cure)
         expect_object("process of connected streams", func, CoProcessFunction, KeyedCoProcessFunction)
         name = "Keyed Co-Process" if keyed else "Co-Process"
-        info = type_of("process", output_type)
-        return self._then(name, CoProcessSpec(typed(TypedCoProcess, func, info)), info)
+        gives = "process_element1", "process_element2", "on_timer"
+        result = result_type(self._env, "process", output_type, func, *gives)
+        return self._then(name, CoProcessSpec(typed(TypedCoProcess, func, result.type)), result)
 
-    def _then(self, name: str, spec: OperatorSpec, output_type: TypeInformation | None) -> DataStream:
-        return two_inputs(name, spec, self.stream1, self.stream2, output_type)
+    @property
+    def _env(self) -> StreamExecutionEnvironment:
+        return self.stream1._env
+
+    def _then(self, name: str, spec: OperatorSpec, result: Result) -> DataStream:
+        return two_inputs(name, spec, self.stream1, self.stream2, result)
 
 
-def two_inputs(
-    name: str, spec: OperatorSpec, first: DataStream, second: DataStream, output_type: TypeInformation | None
-) -> DataStream:
+def two_inputs(name: str, spec: OperatorSpec, first: DataStream, second: DataStream, result: Result) -> DataStream:
     """Return the stream of an operator that reads both. It is keyed if both are, by keys of one type."""
     both = isinstance(first, KeyedStream) and isinstance(second, KeyedStream)
     inputs = [(0, i) for i in (first._inputs if both else first._unkeyed())]
@@ -105,8 +111,8 @@ def two_inputs(
     if both:
         _check_key_types(name, first, second)
     indexed = tuple(replace(i, index=index) for index, i in inputs)
-    operator = first._env._add(name, spec, indexed, output_type=output_type)
-    return DataStream(first._env, (Input(operator.id),), output_type)
+    operator = first._env._add(name, spec, indexed, output_type=result.type, annotated=result.annotated)
+    return DataStream(first._env, (Input(operator.id),), result.type)
 
 
 def check_connected(method: str, first: Any, second: Any) -> None:
@@ -180,12 +186,14 @@ class BroadcastConnectedStream(Generic[T1, T2]):
         else:
             name = "Co-Process-Broadcast"
             expect_object("process of a stream without key and a broadcast one", func, BroadcastProcessFunction)
-        info = type_of(name, output_type)
-        spec = BroadcastProcessSpec(typed(TypedBroadcast, func, info), tuple(self.broadcast_state_descriptors))
-        first, second = self.non_broadcast_stream, self.broadcast_stream.input_stream
+        first = self.non_broadcast_stream
+        gives = "process_element", "process_broadcast_element", "on_timer"
+        result = result_type(first._env, name, output_type, func, *gives)
+        spec = BroadcastProcessSpec(typed(TypedBroadcast, func, result.type), tuple(self.broadcast_state_descriptors))
+        second = self.broadcast_stream.input_stream
         inputs = (*first._inputs, *(replace(i, index=1) for i in second._inputs))
-        operator = first._env._add(name, spec, inputs, output_type=info)
-        return DataStream(first._env, (Input(operator.id),), info)
+        operator = first._env._add(name, spec, inputs, output_type=result.type, annotated=result.annotated)
+        return DataStream(first._env, (Input(operator.id),), result.type)
 
 
 def _checked(descriptors: list[Any]) -> list[MapStateDescriptor]:

@@ -28,7 +28,7 @@ FACES = "tidegate.faces"
 log = logging.getLogger(__name__)
 
 
-def started(program: Program, *, awaited: bool) -> tuple[JobHandle, Callable[[], None]]:
+def started(program: Program, *, awaited: bool) -> tuple[RunningJob, Callable[[], None]]:
     """Hand the program to its executor. Faces show the job before it starts. The returned function waits until they have shown
     its end."""
     quiet_libraries()
@@ -37,19 +37,11 @@ def started(program: Program, *, awaited: bool) -> tuple[JobHandle, Callable[[],
     return find_executor(program.configuration[TARGET.key]).execute_async(shown), lambda: _each(waits)
 
 
-class JobHandle(RunningJob, Protocol):
-    """A started job. Usable from any thread of the process that started it."""
-
-    def collect(self, channel_id: str) -> Iterator[Any]:
-        """Yield the committed records of the ``CollectSink`` with this id. Ends with the job, and raises the job's error."""
-        ...
-
-
 @runtime_checkable
 class Executor(Protocol):
     """Runs programs, one after another. The entry point makes it without arguments."""
 
-    def execute_async(self, program: Program) -> JobHandle:
+    def execute_async(self, program: Program) -> RunningJob:
         """Check the program, call its ``told``, and start it. Return as soon as it runs. Raise if the program is invalid."""
         ...
 

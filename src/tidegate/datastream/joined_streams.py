@@ -15,6 +15,7 @@ from tidegate.base.errors import ProgramError
 from tidegate.base.generics import Generic, TypeVar
 from tidegate.common.object_types import Declared, type_of
 from tidegate.common.time import Duration, Time
+from tidegate.datastream.annotations import result_type
 from tidegate.datastream.connected_streams import check_connected, expect_object, two_inputs
 from tidegate.datastream.functions import KeySelector, ProcessJoinFunction
 from tidegate.datastream.keyed_stream import KeyedStream
@@ -110,7 +111,10 @@ class WindowedJoin(_TwoWindowed[T1, T2]):
         ):
             cure = "extend JoinFunction, or pass a function of two records"
             raise wrong("apply", "a JoinFunction, a FlatJoinFunction or a callable", function, cure)
-        return self._windowed.apply(_Join(function), output_type)
+        env, many = self._windowed.get_execution_environment(), isinstance(function, FlatJoinFunction)
+        return self._windowed._called(
+            _Join(function), result_type(env, "apply", output_type, function, "join", many=many)
+        )
 
 
 class WindowedCoGroup(_TwoWindowed[T1, T2]):
@@ -121,7 +125,8 @@ class WindowedCoGroup(_TwoWindowed[T1, T2]):
             raise wrong(
                 "apply", "a CoGroupFunction object", function, "extend CoGroupFunction and pass an object of it"
             )
-        return self._windowed.apply(_CoGroup(function), output_type)
+        env = self._windowed.get_execution_environment()
+        return self._windowed._called(_CoGroup(function), result_type(env, "apply", output_type, function, "co_group"))
 
 
 class JoinedStreams(_TwoStreams[T1, T2]):
@@ -258,7 +263,7 @@ class IntervalJoined(Generic[T1, T2]):
     ) -> DataStream[R]:
         """Call the function for every pair. Emitted records have the later of the two times."""
         expect_object("process of an interval join", process_join_function, ProcessJoinFunction)
-        info = type_of("process", output_type)
+        result = result_type(self._left._env, "process", output_type, process_join_function, "process_element")
         if self._lower > self._upper:
             raise ProgramError(
                 "The interval of the interval join is empty",
@@ -266,11 +271,11 @@ class IntervalJoined(Generic[T1, T2]):
                 found=f"from {self._lower} to {self._upper} ms, without exclusive bounds",
                 cure="make the interval wider, or include its bounds",
             )
-        function = typed(TypedJoin, process_join_function, info)
+        function = typed(TypedJoin, process_join_function, result.type)
         left_late, right_late = (None if tag is None else tag.tag_id for tag in (self._left_late, self._right_late))
         left_fixed, right_fixed = (is_immutable(side.get_type()) for side in (self._left, self._right))
         spec = IntervalJoinSpec(function, self._lower, self._upper, left_late, right_late, left_fixed, right_fixed)
-        return two_inputs("Interval Join", spec, self._left, self._right, info)
+        return two_inputs("Interval Join", spec, self._left, self._right, result)
 
 
 def _millis(bound: Any) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
 from tidegate.base.generics import Generic, TypeVar
-from tidegate.common.object_types import Declared, type_of
+from tidegate.common.object_types import Declared
 from tidegate.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, Types
 from tidegate.common.types import Row
 from tidegate.datastream.aggregations import (
@@ -22,6 +22,7 @@ from tidegate.datastream.aggregations import (
     SumOf,
     expect_field,
 )
+from tidegate.datastream.annotations import result_type
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.functions import KeyedProcessFunction, KeySelector, MapFunction, ReduceFunction
 from tidegate.datastream.stream import DataStream, expect_function
@@ -75,8 +76,8 @@ class KeyedStream(DataStream[T], Generic[T, K]):
             raise wrong(
                 "process of a keyed stream", "a KeyedProcessFunction object", func, "extend KeyedProcessFunction"
             )
-        info = type_of("process", output_type)
-        return self._then("KEYED PROCESS", ProcessSpec(typed(TypedProcess, func, info)), info)
+        result = result_type(self._env, "process", output_type, func, "process_element", "on_timer")
+        return self._then("KEYED PROCESS", ProcessSpec(typed(TypedProcess, func, result.type)), *result)
 
     def reduce(self, func: Callable[[T, T], T] | ReduceFunction[T]) -> DataStream[T]:
         """Reduce the records of a key: every record emits the new reduction."""

@@ -24,6 +24,7 @@ from tidegate.connectors.frames.for_each_checkpoint import for_each_checkpoint
 from tidegate.connectors.functions.function_sink import AddedSink, FunctionSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.connectors.values.sinks import CollectSink, PrintSink, collected
+from tidegate.datastream.annotations import result_type
 from tidegate.datastream.batch_functions import (
     BatchFilter,
     BatchFilterFunction,
@@ -129,9 +130,9 @@ class DataStream(StreamOperatorSettings, Generic[T]):
 
     def map(self, func: Any, output_type: Declared = None) -> DataStream[Any]:
         """Emit one record for each record."""
-        info = type_of("map", output_type)
-        function = typed(TypedMap, expect_function("map", func, MapFunction), info)
-        return self._then("Map", MapSpec(function), info)
+        function = expect_function("map", func, MapFunction)
+        result = result_type(self._env, "map", output_type, function, "map", many=False)
+        return self._then("Map", MapSpec(typed(TypedMap, function, result.type)), *result)
 
     @overload
     def flat_map(
@@ -145,9 +146,9 @@ class DataStream(StreamOperatorSettings, Generic[T]):
 
     def flat_map(self, func: Any, output_type: Declared = None) -> DataStream[Any]:
         """Emit any number of records for each record."""
-        info = type_of("flat_map", output_type)
-        function = typed(TypedFlatMap, expect_function("flat_map", func, FlatMapFunction), info)
-        return self._then("FlatMap", FlatMapSpec(function), info)
+        function = expect_function("flat_map", func, FlatMapFunction)
+        result = result_type(self._env, "flat_map", output_type, function, "flat_map")
+        return self._then("FlatMap", FlatMapSpec(typed(TypedFlatMap, function, result.type)), *result)
 
     def filter(self, func: Callable[[T], bool] | FilterFunction[T]) -> DataStream[T]:
         """Keep the records for which the function returns True."""
@@ -213,8 +214,8 @@ class DataStream(StreamOperatorSettings, Generic[T]):
             raise wrong("process of a stream without key", "a ProcessFunction", func, "call key_by(...) first")
         if isinstance(func, type) or not hasattr(func, "process_element"):
             raise wrong("process", "a ProcessFunction object", func, "extend ProcessFunction and pass an object of it")
-        info = type_of("process", output_type)
-        return self._then("PROCESS", ProcessSpec(typed(TypedProcess, func, info)), info)
+        result = result_type(self._env, "process", output_type, func, "process_element", "on_timer")
+        return self._then("PROCESS", ProcessSpec(typed(TypedProcess, func, result.type)), *result)
 
     def project(self, *field_indexes: int) -> DataStream[tuple[Any, ...]]:
         """Select fields of a tuple stream, in the given order."""
@@ -452,11 +453,9 @@ class DataStream(StreamOperatorSettings, Generic[T]):
         ):  # the parallelism of its input: no shuffle, and records of one subtask keep their order
             upstream = self._env._transformation(self._inputs[0].upstream)
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
-        values = collected(
-            channel
-        )  # before the start: a job may commit at once, and records without a reader are dropped
-        job = self._env._start(job_execution_name)
-        iterator = CloseableIterator(job.collect(channel), job)
+        # Before the start: a job may commit at once, and records without a reader are dropped.
+        values = collected(channel)
+        iterator = CloseableIterator(values, self._env._start(job_execution_name))
         del values
         if limit is None:
             return iterator
@@ -490,8 +489,10 @@ class DataStream(StreamOperatorSettings, Generic[T]):
         """Return the stream for readers that do not use this stream's key. Records of a key still stay together."""
         return self._inputs
 
-    def _then(self, name: str, spec: OperatorSpec, type_info: TypeInformation | None) -> DataStream[Any]:
-        operator = self._env._add(name, spec, self._inputs, output_type=type_info)
+    def _then(
+        self, name: str, spec: OperatorSpec, type_info: TypeInformation | None, annotated: str | None = None
+    ) -> DataStream[Any]:
+        operator = self._env._add(name, spec, self._inputs, output_type=type_info, annotated=annotated)
         return DataStream(self._env, (Input(operator.id),), type_info)
 
     def _batched(

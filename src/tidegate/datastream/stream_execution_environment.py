@@ -18,7 +18,7 @@ from tidegate.common import global_configuration
 from tidegate.common.configuration import Configuration
 from tidegate.common.conversion import collection_converter, takes_anything
 from tidegate.common.execution_config import ExecutionConfig
-from tidegate.common.job_client import JobClient
+from tidegate.common.job_client import JobClient, RunningJob
 from tidegate.common.job_execution_result import JobExecutionResult
 from tidegate.common.object_types import Declared, type_of
 from tidegate.common.options import (
@@ -46,7 +46,7 @@ from tidegate.connectors.values.ranges import CollectionSource, records_of
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
-from tidegate.datastream.executor import Interruption, JobHandle, started
+from tidegate.datastream.executor import Interruption, started
 from tidegate.datastream.former import FormerEnvironment
 from tidegate.datastream.job_dependencies import JobDependencies
 from tidegate.datastream.program import build_program, execution_plan
@@ -397,10 +397,10 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         except TidegateError as error:
             return f"<pre>{escape(str(error))}</pre>"
 
-    def _start(self, job_name: str | None) -> JobHandle:
+    def _start(self, job_name: str | None) -> RunningJob:
         return self._started(job_name, awaited=False)[0]
 
-    def _started(self, job_name: str | None, *, awaited: bool) -> tuple[JobHandle, Callable[[], None]]:
+    def _started(self, job_name: str | None, *, awaited: bool) -> tuple[RunningJob, Callable[[], None]]:
         program = self._program(job_name)
         self._pending.clear()
         return started(program, awaited=awaited)

@@ -10,7 +10,7 @@ from tidegate.base.errors import ProgramError
 from tidegate.base.generics import Generic, TypeVar
 from tidegate.base.user_code import calling_line
 from tidegate.common.conversion import converter
-from tidegate.common.object_types import Declared, type_of
+from tidegate.common.object_types import Declared
 from tidegate.common.time import Duration, Time, millis_of
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation
 from tidegate.datastream.aggregates import Aggregate, Aggregation
@@ -23,6 +23,7 @@ from tidegate.datastream.aggregations import (
     SumOf,
     expect_field,
 )
+from tidegate.datastream.annotations import Result, result_type
 from tidegate.datastream.functions import AggregateFunction, ReduceFunction
 from tidegate.datastream.output_tag import OutputTag
 from tidegate.datastream.stream import DataStream, expect_function
@@ -157,7 +158,8 @@ class _Windows(Generic[T, K, W]):
         function = expect_function("reduce", reduce_function, ReduceFunction)
         if window_function is None and output_type is None:
             output_type = self._keyed_stream._type
-        return self._result(Reduced(function, self._value_type()), window_function, output_type, function)
+        result = self._type_of("reduce", output_type, window_function)
+        return self._result(Reduced(function, self._value_type()), window_function, result, function)
 
     @overload
     def aggregate(
@@ -213,21 +215,27 @@ class _Windows(Generic[T, K, W]):
         if isinstance(aggregate_function, type) or not all(hasattr(aggregate_function, part) for part in parts):
             cure = "extend AggregateFunction and pass an object of it"
             raise wrong("aggregate", "an AggregateFunction object", aggregate_function, cure)
-        contents = Aggregated(aggregate_function, _or_pickled(type_of("aggregate", accumulator_type)))
-        return self._result(contents, window_function, output_type, aggregate_function)
+        env, method = self.get_execution_environment(), "aggregate"
+        kept = result_type(env, method, accumulator_type, aggregate_function, "create_accumulator", many=False)
+        if window_function is None:
+            result = result_type(env, method, output_type, aggregate_function, "get_result", many=False)
+        else:
+            result = self._type_of(method, output_type, window_function)
+        contents = Aggregated(aggregate_function, _or_pickled(kept.type))
+        return self._result(contents, window_function, result, aggregate_function)
 
     def apply(self, window_function: OfWindow[T, R, K, W], output_type: Declared = None) -> DataStream[R]:
         """Call the function with all records of a window when it fires."""
         if not isinstance(window_function, self._apply):
             raise wrong("apply", f"a {self._apply.__name__} object", window_function, f"extend {self._apply.__name__}")
-        return self._result(Buffered(self._value_type()), window_function, output_type)
+        return self._called(window_function, self._type_of("apply", output_type, window_function))
 
     def process(self, process_window_function: OfWindow[T, R, K, W], output_type: Declared = None) -> DataStream[R]:
         """Call the function with all records of a window when it fires, with time and state."""
         name = self._process.__name__
         if not isinstance(process_window_function, self._process):
             raise wrong("process", f"a {name} object", process_window_function, f"extend {name}")
-        return self._result(Buffered(self._value_type()), process_window_function, output_type)
+        return self._called(process_window_function, self._type_of("process", output_type, process_window_function))
 
     def sum(self, position_to_sum: Field = 0) -> DataStream[T]:
         """Emit the sum of a field; the other fields are those of the window's first record (Java's)."""
@@ -251,8 +259,16 @@ class _Windows(Generic[T, K, W]):
 
     # -- inside
 
-    def _result(self, contents: Contents, function: Any, declared: Declared, aggregation: Any = None) -> DataStream:
-        output_type = type_of("a window", declared)
+    def _type_of(self, method: str, declared: Declared, function: Any) -> Result:
+        """Return the type of what a window function gives."""
+        gives = "apply" if isinstance(function, self._apply) else "process"
+        return result_type(self.get_execution_environment(), method, declared, function, gives)
+
+    def _called(self, function: Any, result: Result) -> DataStream:
+        """Call the function with all records of a window when it fires."""
+        return self._result(Buffered(self._value_type()), function, result)
+
+    def _result(self, contents: Contents, function: Any, result: Result, aggregation: Any = None) -> DataStream:
         assigner: WindowAssigner[Any, Any] = self._window_assigner
         trigger = self._trigger or self._mergeable(assigner.get_default_trigger(self.get_execution_environment()))
         self._check_merge(contents)
@@ -265,9 +281,9 @@ class _Windows(Generic[T, K, W]):
             contents,
             function,
             self._shape(function),
-            converter(output_type),
+            converter(result.type),
         )
-        stream = self._keyed_stream._then(type(assigner).__name__, _spec_of(operation), output_type)
+        stream = self._keyed_stream._then(type(assigner).__name__, _spec_of(operation), *result)
         functions = ", ".join(type(part).__name__ for part in (aggregation, function) if part is not None)
         return stream.set_description(f"{self._label}({assigner}, {type(trigger).__name__}, {functions})")
 

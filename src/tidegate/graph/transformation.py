@@ -219,6 +219,8 @@ class Transformation:
     """Set by the user (``set_uid_hash``); None: derived from the uid or from the position in the graph."""
     chaining: ChainingStrategy = ChainingStrategy.ALWAYS
     output_type: TypeInformation | None = None
+    annotated: str | None = field(default=None, compare=False)
+    """The user function whose annotation gave ``output_type``; None: the program declared the type, or there is none."""
     description: str | None = None
     slot_sharing_group: str | None = None
     buffer_timeout_ms: int | None = None

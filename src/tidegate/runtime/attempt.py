@@ -43,12 +43,12 @@ from tidegate.runtime.inbox import (
 from tidegate.runtime.life_cycle import Restored
 from tidegate.runtime.phase import (
     LastCut,
+    Notifying,
     Over,
     Phase,
     Resting,
     Running,
     Stopping,
-    Telling,
     WindingUp,
     at_heart,
     last_of,
@@ -58,7 +58,7 @@ from tidegate.runtime.planner import MergePolicy, Merging
 from tidegate.runtime.progress import rounds_behind, written_paths
 from tidegate.runtime.savepoints import CLOSED
 from tidegate.runtime.statistics import Listener, RoundStatistics, busy_seconds, statistics_of, tell
-from tidegate.runtime.steps import Discarded, Published, Reached, SavepointCopied
+from tidegate.runtime.steps import Done, Reached, SavepointCopied
 from tidegate.runtime.stored_view import ViewKeeper
 from tidegate.runtime.view import JobRecorder
 
@@ -140,10 +140,10 @@ class Attempt:
     def run(self) -> None:
         """Handle events until all sources have ended, or reading has stopped, and everything is committed."""
         try:
-            self._go_on()
+            self._proceed()
             while not isinstance(self.phase, Over):
                 self._handle(self._inbox.take(self._lanes))
-                self._go_on()
+                self._proceed()
                 if VALIDATE:
                     self.validate()
         except (Exception, SystemExit) as error:  # the second: of a user's enumerator or committer
@@ -167,9 +167,9 @@ class Attempt:
                 match result:
                     case Reached():
                         self._reached(result, event.seconds)
-                    case Discarded():
+                    case Done.DISCARDED:
                         self._rest(self._poll_ms)
-                    case Published():
+                    case Done.PUBLISHED:
                         self._spent["commit"] += event.seconds
                     case Broke():
                         raise result.error
@@ -224,7 +224,7 @@ class Attempt:
 
     # -- when ------------------------------------------------------------------------------------------------------------
 
-    def _go_on(self) -> None:
+    def _proceed(self) -> None:
         """Start what can start now: the next round or the end. Else set the timer for the next look."""
         if not isinstance(self.phase, Over):
             self.checkpoints.record()
@@ -305,7 +305,7 @@ class Attempt:
         elif not checkpoints.enabled and (carried := checkpoints.begin_savepoint(target)) is None:
             self.phase = Running()
             self._planner.discard()  # a drained plan would end the job, though its stop was refused
-            self._planner.go_on()
+            self._planner.resume()
             self._sources = None
         return carried
 
@@ -314,9 +314,9 @@ class Attempt:
         target = self.checkpoints.ask_for_savepoint(command, last.target if isinstance(last, Checkpoint) else last)
         if target is None or target.ending is None:
             return None
-        if isinstance(at_heart(self.phase), Telling | Over):  # too late for one more round
+        if isinstance(at_heart(self.phase), Notifying | Over):  # too late for one more round
             return self.checkpoints.give_up_target(target, "the attempt has ended")
-        if self._sources is not None:  # planned, and not begun: as good as not planned
+        if self._sources is not None:  # planned, and not begun: it is planned again
             self._planner.discard()
             self._sources = None
         self._planner.stop(drain=target.ending.drained)
@@ -335,7 +335,7 @@ class Attempt:
                 found=f"the job's last savepoint could not be stored: {error}",
                 cure="make the directory of the savepoint writable, and stop the job again",
             ) from error
-        self._planner.go_on()
+        self._planner.resume()
 
     def _give_up_carried(self, carried: Checkpoint | None, why: str) -> None:
         """Abort a savepoint that could not be taken, before anything was decided, and answer its command. Skip a checkpoint."""
@@ -398,7 +398,7 @@ class Attempt:
         if self.checkpoints.completed and any(notified):
             # The next round carries notifications, and there is no round after the last checkpoint: functions that ask for
             # notifications get a round of their own.
-            self.phase = Telling(last)
+            self.phase = Notifying(last)
             now = self._clock.now_ms()
             return self._start_round(self._planner.plan(now, self.progress.snapshots), None, now)
         self.phase = Over(last)
@@ -468,9 +468,9 @@ class Attempt:
         acks: list[Ack] = event.result if isinstance(event.result, list) else []
         result, error = RoundResult(running.number, event.seconds, acks), _error_of(event.result)
         note = functools.partial(self._recorder.note, "round", running.number)
-        if isinstance(at_heart(self.phase), Telling):
-            note("told")
-            return self._told(error, acks)
+        if isinstance(at_heart(self.phase), Notifying):
+            note("notified")
+            return self._notified(error, acks)
         if isinstance(self.phase, WindingUp):
             note("dropped")
             self._stray = _prepared_by(acks)
@@ -484,8 +484,8 @@ class Attempt:
         except Exception as failed:
             note("failed", str(failed))
             self._stray, self.failed_round = _prepared_by(acks), (running.plan, acks)
-            if carried is not None and carried.kind == CHECKPOINT:
-                self.checkpoints.round_failed(carried, failed)
+            if (checkpoint := _checkpoint(carried)) is not None:
+                self.checkpoints.round_failed(checkpoint, failed)
             self._give_up_carried(carried, str(failed))
             self._stop.check()
             raise
@@ -510,11 +510,11 @@ class Attempt:
         """Discard a declined round, and plan it again. The checkpoint that it carried has failed."""
         self._give_up_carried(carried, reason)
         if not isinstance(self.phase, Stopping):
-            self._planner.go_on()
+            self._planner.resume()
         log.warning("round %d declined: %s", self.round, reason)
         self._planner.discard()
         self._steps.discard(_prepared_by(acks), self.progress.committables, self.progress.writer_states())
-        self.checkpoints.round_declined(carried, reason, written_paths(acks))
+        self.checkpoints.round_declined(_checkpoint(carried), reason, written_paths(acks))
 
     def _accept(self, result: RoundResult, running: Round) -> None:
         before, acks = self.progress, result.acks
@@ -551,9 +551,9 @@ class Attempt:
         if carried.ending is not None and not stored:
             self._last_failed(carried, RoundError("the round of the last checkpoint took longer than its timeout"))
 
-    def _told(self, error: Exception | SystemExit | None, acks: list[Ack]) -> None:
+    def _notified(self, error: Exception | SystemExit | None, acks: list[Ack]) -> None:
         """Finish the round of notifications. All output is committed, so a failure of this round is only logged."""
-        if isinstance(self.phase, Telling):
+        if isinstance(self.phase, Notifying):
             self.phase = Over(self.phase.last)
         try:
             if error is not None:
@@ -607,8 +607,8 @@ class Attempt:
             assert (running is None) == self._rounds.at_rest, "a round runs if and only if the lane has work"
             self.checkpoints.validate(carried)
             match self.phase:
-                case Telling():
-                    assert running is not None and carried is None, "a round that only tells carries nothing"
+                case Notifying():
+                    assert running is not None and carried is None, "a round that only notifies carries nothing"
                 case Over():
                     assert running is None and self._steps.at_rest and self._steps.savepoints.at_rest, "lanes at rest"
                 case LastCut(checkpoint=last):

@@ -182,11 +182,13 @@ class Checkpoints(Savepoints):
     @property
     def completed(self) -> tuple[int, ...]:
         """Completed checkpoints to notify with the next round, as with ``aborted`` ones."""
-        return tuple(number for number, one in self._checkpoints() if one.is_committed and not one.told)
+        return tuple(number for number, one in self._checkpoints() if one.is_committed and not one.notified)
 
     @property
     def aborted(self) -> tuple[int, ...]:
-        return tuple(number for number, one in self._checkpoints() if isinstance(one.stage, Failed) and not one.told)
+        return tuple(
+            number for number, one in self._checkpoints() if isinstance(one.stage, Failed) and not one.notified
+        )
 
     def _checkpoints(self) -> list[tuple[int, Checkpoint]]:
         return [(number, one) for number, one in self._all.items() if one.kind == CHECKPOINT]
@@ -331,26 +333,25 @@ class Checkpoints(Savepoints):
 
     def round_failed(self, checkpoint: Checkpoint, error: Exception) -> None:
         self.abort(checkpoint, Reason.ROUND_FAILED, str(error))
-        checkpoint.message = str(error)
+        checkpoint.message = str(error)  # also of a checkpoint that has expired with its round
         self._recorder.checkpoint(checkpoint)
 
     def round_declined(self, checkpoint: Checkpoint | None, reason: str, written: set[str]) -> None:
         """Count a declined round. ``written``: files that the round has left. A round without a barrier that could not be stored
         counts too: otherwise the job would retry it for ever."""
         self._released |= written
-        is_checkpoint = checkpoint is not None and checkpoint.kind == CHECKPOINT
-        self._count_failure(checkpoint if is_checkpoint else None, Reason.DECLINED, reason)
+        self._count_failure(checkpoint, Reason.DECLINED, reason)
 
     def round_accepted(self, context: RoundContext, before: Progress, after: Progress) -> None:
         self._unsaved = True
         self._released |= before.paths() - after.paths()
         for number in (*context.completed, *context.aborted):
             if number in self._all:
-                self._all[number].told = True
-                self._forget_if_told(self._all[number])
+                self._all[number].notified = True
+                self._forget_if_notified(self._all[number])
 
-    def _forget_if_told(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.is_over and checkpoint.told:
+    def _forget_if_notified(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.is_over and checkpoint.notified:
             self._forget(checkpoint)
 
     # -- step 6 ----------------------------------------------------------------------------------------------------------
@@ -470,7 +471,7 @@ class Checkpoints(Savepoints):
         checkpoint.reach(stage, self._clock.now_ms())
         self._passed(checkpoint, "subsume")
         self._trigger.ended(self._now())
-        self._forget_if_told(checkpoint)
+        self._forget_if_notified(checkpoint)
 
     def record(self) -> None:
         """Write failed checkpoints to the history as soon as the lane has nothing else to do."""

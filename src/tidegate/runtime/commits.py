@@ -31,12 +31,12 @@ class CommitRetry:
     error: str
 
 
-Told = Callable[[CommitRetry | None], None]
+OnRetry = Callable[[CommitRetry | None], None]
 """Called by the checkpoint lane after each failure, and with None when the commit has succeeded or was given up."""
 
 
-def _untold(retry: CommitRetry | None) -> None:
-    """Tell nobody."""
+def _ignored(retry: CommitRetry | None) -> None:
+    """Do nothing: nobody shows retries."""
 
 
 class SinkCommitters:
@@ -58,10 +58,10 @@ class SinkCommitters:
         backoff_ms: int,
         lease: int = 0,
         at_once: bool = False,
-        told: Told = _untold,
+        on_retry: OnRetry = _ignored,
     ) -> None:
-        """``at_once``: at-least-once mode, no sink waits for a checkpoint. ``told``: is told of retries."""
-        self._told = told
+        """``at_once``: at-least-once mode, no sink waits for a checkpoint. ``on_retry``: see ``OnRetry``."""
+        self._on_retry = on_retry
         self._names = {operator.id: operator.name for operator in sinks}
         self._labels = {operator.id: operator.label for operator in sinks}
         self._sinks = {node.id: node.spec.sink for node in sinks}
@@ -126,13 +126,13 @@ class SinkCommitters:
                 except RetryableCommitError as error:
                     label = self._labels[operator_id]
                     log.warning("step 8: sink %s, attempt %d: %s", label, attempt, error)
-                    self._told(CommitRetry(operator_id, label, attempt, self._attempts, began_ms, str(error)))
+                    self._on_retry(CommitRetry(operator_id, label, attempt, self._attempts, began_ms, str(error)))
                     last = error
                 if attempt < self._attempts:
                     self._clock.wait(_NEVER, delay / 1000)  # a cancellation waits: step 7 has promised this output
                     delay = min(delay * 2, 30_000)
         finally:
-            self._told(None)
+            self._on_retry(None)
         raise CommitError(
             "A sink could not commit the output of a completed checkpoint",
             where=f"sink {self._labels[operator_id]}",

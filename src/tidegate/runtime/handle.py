@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Any
 
 from tidegate.base.errors import (
     JobCancelledError,
@@ -20,7 +18,6 @@ from tidegate.base.errors import (
 from tidegate.common.job_execution_result import JobExecutionResult
 from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
-from tidegate.connectors.values.sinks import collected
 from tidegate.operators.contracts.specs import sinks_of
 from tidegate.runtime import job_html
 from tidegate.runtime.commands import StopWithSavepoint, TriggerSavepoint
@@ -123,10 +120,6 @@ class StartedJob:
         except TidegateError as error:  # storage may be why the job failed: that must not hide it
             return f"it is not known whether a checkpoint is retained: {error.rule}"
         return f"its latest checkpoint is retained: {kept}" if kept else None
-
-    def collect(self, channel_id: str) -> Iterator[Any]:
-        """Yield the values of an ``execute_and_collect`` sink as they are published."""
-        return iter(collected(channel_id))
 
     def trigger_savepoint(self, directory: str | None = None) -> Future[str]:
         return self.submit(TriggerSavepoint(directory)).answer

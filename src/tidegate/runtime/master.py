@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from tidegate.base import secrets
@@ -340,7 +341,7 @@ class JobMaster:
                         "job '%s' (%s) finished in an earlier run: there is nothing to do. %s",
                         self.graph.name,
                         self.job_id,
-                        _how_to_go_on(current.savepoint),
+                        _how_to_continue(current.savepoint),
                     )
                     self._savepoint = current.savepoint or None
                     return None
@@ -524,31 +525,14 @@ class JobMaster:
 
     def _subtask_settings(self) -> Settings:
         settings = self.settings
-        return Settings(
-            job_id=self._job.run_id,
-            root=self._job.files.root,
-            local_root=self._job.local_root,
+        return replace(
+            settings.of_tasks(self._job.run_id, self._job.files.root, self._job.local_root),
             more_roots=self._job.more_roots,
             spool=self._spool,
-            chunk_records=settings.chunk_records,
-            state_backend=settings.state_backend,
-            stores=settings.stores,
-            cache_bytes=settings.cache_bytes,
-            compressed=settings.compressed,
             strong_hashes=settings.signing_key_file is not None,
-            allow_pickle=settings.allow_pickle,
-            parameters=dict(settings.parameters),
             cached_files={file.name: file.path for file in Dependencies.of(self.program.configuration).cached_files},
-            object_reuse=settings.object_reuse,
-            force_unaligned=settings.force_unaligned,
-            inline=settings.inline_functions,
-            fast_json=settings.fast_json,
-            json_fields=settings.json_fields,
-            sessions_in_memory=settings.sessions_in_memory,
             heavy_keys=settings.heavy_keys,
             key_salt=self._key_salt if settings.heavy_keys == "hide" else "",
-            batch_mode=settings.batch_mode,
-            watermark_interval_ms=settings.watermark_interval_ms,
             publishes_rounds=settings.checkpoints is not None and settings.checkpoints.at_least_once,
             lease=0 if self._current is None else self._current.claimed.lease.token,
             now_ms=self._clock.now_ms,
@@ -619,7 +603,7 @@ def _refuse_held_back(operator: SinkNode) -> None:
         )
 
 
-def _how_to_go_on(savepoint: str) -> str:
+def _how_to_continue(savepoint: str) -> str:
     if savepoint:
         key = "execution.state-recovery.path"
         return f"It was stopped with a savepoint: to continue, start it with {key}={savepoint} (tidegate run -s)"

@@ -1,7 +1,7 @@
 """The phases of an attempt as types: the next action of the attempt, and the savepoint with which the job ends.
 
-A job whose sources end passes ``Running`` -> ``Telling`` -> ``Over``. A job that is asked to end with a savepoint passes
-``Running`` -> ``Stopping`` -> ``LastCut`` -> ``Telling`` -> ``Over``. It returns to ``Running`` if the savepoint cannot be taken.
+A job whose sources end passes ``Running`` -> ``Notifying`` -> ``Over``. A job that is asked to end with a savepoint passes
+``Running`` -> ``Stopping`` -> ``LastCut`` -> ``Notifying`` -> ``Over``. It returns to ``Running`` if the savepoint cannot be taken.
 ``Resting`` is a pause of ``Running`` or ``Stopping``. ``WindingUp`` is the end of an attempt that has failed or has to stop. It may
 follow every phase.
 """
@@ -44,7 +44,7 @@ class LastCut:
 
 
 @dataclass(frozen=True)
-class Telling:
+class Notifying:
     """All output is committed. A round runs only to notify functions of the last checkpoints; its results are ignored."""
 
     last: Checkpoint | None
@@ -66,7 +66,7 @@ class WindingUp:
     before: Phase
 
 
-Phase = Running | Stopping | Resting | LastCut | Telling | Over | WindingUp
+Phase = Running | Stopping | Resting | LastCut | Notifying | Over | WindingUp
 
 
 def moved(phase: Phase, to: Phase) -> Phase:
@@ -74,7 +74,7 @@ def moved(phase: Phase, to: Phase) -> Phase:
     return replace(phase, before=to) if isinstance(phase, WindingUp) else to
 
 
-def at_heart(phase: Phase) -> Running | Stopping | LastCut | Telling | Over:
+def at_heart(phase: Phase) -> Running | Stopping | LastCut | Notifying | Over:
     """Return the phase without a pause, and without the failure that ends the attempt."""
     while isinstance(phase, Resting | WindingUp):
         phase = phase.then if isinstance(phase, Resting) else phase.before
@@ -86,6 +86,6 @@ def last_of(phase: Phase) -> Target | Checkpoint | None:
     match at_heart(phase):
         case Stopping(target=target):
             return target
-        case LastCut(checkpoint=last) | Telling(last=last) | Over(last=last):
+        case LastCut(checkpoint=last) | Notifying(last=last) | Over(last=last):
             return last
     return None

@@ -274,7 +274,7 @@ class SourcePlanner:
         """Ask no source from now on. ``drain``: plan as if all sources were finished."""
         self._reading = _Reading.DRAINED if drain else _Reading.STOPPED
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continue to ask the sources: the job does not stop after all. Not possible after an accepted drained round, because event
         time ended in it."""
         self._reading = _Reading.ON

@@ -16,19 +16,19 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from types import TracebackType
 from typing import Any
 
 from tidegate.base.clock import SystemClock
 from tidegate.base.errors import SnapshotError, UserCodeError
 from tidegate.base.files import Files
-from tidegate.base.user_code import CHAIN_FILE, UserValue, is_the_users, user_line
+from tidegate.base.user_code import CHAIN_FILE, UserValue, user_line
 from tidegate.checkpoint.assign import refusal
 from tidegate.checkpoint.locate import locate
 from tidegate.checkpoint.owner import is_alive
+from tidegate.common import options
 from tidegate.graph.plan import JobGraph
 from tidegate.graph.transformation import Program
-from tidegate.operators.contracts.operator import Settings, StreamOperator
+from tidegate.operators.contracts.operator import StreamOperator
 from tidegate.operators.contracts.specs import sources_of
 from tidegate.operators.flow.level import Job, JobSpec, job_spec
 from tidegate.operators.flow.rows import Ack, RoundContext, Row, TaskPlan
@@ -208,16 +208,6 @@ def _read(state: UserValue) -> UserValue:
     return "<not keyed>"
 
 
-def user_frame(tb: TracebackType | None) -> TracebackType | None:
-    """Return the innermost frame of the user's own code in a traceback."""
-    found = None
-    while tb is not None:
-        if is_the_users(tb.tb_frame.f_code.co_filename):
-            found = tb
-        tb = tb.tb_next
-    return found
-
-
 class End(Enum):
     """Why no further round was run."""
 
@@ -229,13 +219,13 @@ class End(Enum):
 
 
 @dataclass(frozen=True)
-class Behind:
+class Replayed:
     rounds: int
     records: int
     end: End
 
 
-def replay_behind(program: Program, path: str, directory: str, stopped: Stopped, most: int) -> Behind:
+def replay_after(program: Program, path: str, directory: str, stopped: Stopped, most: int) -> Replayed:
     """Run at most ``most`` rounds after the checkpoint ``path``. These rounds differ from the job's rounds, because a round reads
     the records that are available when it is planned."""
     settings, clock = JobSettings.of(program.configuration), SystemClock()
@@ -254,7 +244,10 @@ def replay_behind(program: Program, path: str, directory: str, stopped: Stopped,
     if misfits:
         raise refusal(located.address, misfits, [o.uid_hash for o in graph.operators])
     _refuse_once_only(graph)
-    rounds = LocalRounds(job_spec(graph, "replay", _settings(job)), directory, stopped)
+    own = settings.of_tasks(job.run_id, job.files.root, job.local_root)
+    # State files fit every store, and this one needs no package of its own.
+    own = replace(own, state_backend=options.STATE_BACKEND.default)
+    rounds = LocalRounds(job_spec(graph, "replay", own), directory, stopped)
     planner = SourcePlanner(
         sources_of(graph), settings.round_target_ms, positions, settings.round_max_records, whole=settings.batch_mode
     )
@@ -265,20 +258,20 @@ def replay_behind(program: Program, path: str, directory: str, stopped: Stopped,
             sources = planner.plan(now, progress.snapshots)
             news = any(plan.intervals or plan.finished for plan in sources.values())
             if not news and not progress.in_flight_records:
-                return Behind(done, records, End.IDLE)
+                return Replayed(done, records, End.IDLE)
             context = RoundContext(number, f"replay-{number}", None, now, statuses=progress.statuses())
             acks: list[Ack] = [pickle.loads(ack) for ack in rounds.run(progress.plan(context, sources))]
             if rounds.failed:
-                return Behind(done, records, End.FAILED)
+                return Replayed(done, records, End.FAILED)
             progress.check(acks)
             if any(ack.declined is not None for ack in acks):
-                return Behind(done, records, End.DECLINED)
+                return Replayed(done, records, End.DECLINED)
             progress = progress.accept(acks).progress
             planner.accept(busy_seconds(acks, graph))
             records += sum(ack.records_in for ack in acks)
             if planner.finished:
-                return Behind(done + 1, records, End.FINISHED)
-        return Behind(most, records, End.ENOUGH)
+                return Replayed(done + 1, records, End.FINISHED)
+        return Replayed(most, records, End.ENOUGH)
     finally:
         planner.close()
         rounds.close()
@@ -292,21 +285,3 @@ def _refuse_once_only(graph: JobGraph) -> None:
                 where=f"source '{operator.name}'",
                 found="the source does not give its records a second time",
             )
-
-
-def _settings(job: Submission) -> Settings:
-    own = job.settings
-    return Settings(
-        job_id=job.run_id,
-        root=job.files.root,
-        local_root=job.local_root,
-        chunk_records=own.chunk_records,
-        stores=own.stores,
-        cache_bytes=own.cache_bytes,
-        compressed=own.compressed,
-        allow_pickle=own.allow_pickle,
-        parameters=dict(own.parameters),
-        object_reuse=own.object_reuse,
-        batch_mode=own.batch_mode,
-        watermark_interval_ms=own.watermark_interval_ms,
-    )

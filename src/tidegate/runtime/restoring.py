@@ -317,7 +317,7 @@ class Restoring:
             backoff_ms=job.settings.commit_backoff_ms,
             lease=lease.token,
             at_once=job.settings.checkpoints is not None and job.settings.checkpoints.at_least_once,
-            told=self._recorder.commit_retried,
+            on_retry=self._recorder.commit_retried,
         )
 
     def _new_checkpoints(

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -271,10 +271,6 @@ class Savepoints:
 
     # -- looked at -------------------------------------------------------------------------------------------------------
 
-    def under_way(self) -> Iterator[Checkpoint]:
-        """Yield the checkpoints and savepoints that have not ended, oldest first."""
-        return (checkpoint for checkpoint in self._all.values() if not checkpoint.is_over)
-
     def validate(self, carried: Checkpoint | None) -> None:
         """Check the invariants between two events. ``carried``: the checkpoint or savepoint of the running round."""
         self.steps.validate()
@@ -283,7 +279,7 @@ class Savepoints:
         assert all(number == checkpoint.checkpoint_id for number, checkpoint in self._all.items())
         triggered = [checkpoint for checkpoint in self._all.values() if isinstance(checkpoint.stage, Triggered)]
         assert triggered in ([], [carried]), f"triggered: {triggered}, the running round carries {carried}"
-        in_lane = [c for c in self.under_way() if c.kind == SAVEPOINT and isinstance(c.stage, Cut) and not c.ending]
+        in_lane = [c for c in self._all.values() if c.kind == SAVEPOINT and isinstance(c.stage, Cut) and not c.ending]
         assert len(in_lane) <= 1, "one savepoint is under way at a time"
 
 

@@ -13,6 +13,7 @@ from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import options
 from tidegate.common.option_types import ports_of
 from tidegate.common.options import Option
+from tidegate.operators.contracts.operator import Settings
 from tidegate.runtime.planner import MergePolicy
 from tidegate.state.rocksdb_options import RocksdbOptions
 from tidegate.state.stores import StoreOptions
@@ -137,6 +138,29 @@ class JobSettings:
     def retained(self) -> int:
         """How many checkpoints are retained."""
         return self.checkpoints.retained if self.checkpoints is not None else 1
+
+    def of_tasks(self, job_id: str, root: str, local_root: str) -> Settings:
+        """Return the settings of the tasks, as far as the configuration decides them, whatever runs the rounds."""
+        return Settings(
+            job_id,
+            root,
+            local_root,
+            chunk_records=self.chunk_records,
+            state_backend=self.state_backend,
+            stores=self.stores,
+            cache_bytes=self.cache_bytes,
+            compressed=self.compressed,
+            allow_pickle=self.allow_pickle,
+            parameters=dict(self.parameters),
+            object_reuse=self.object_reuse,
+            force_unaligned=self.force_unaligned,
+            inline=self.inline_functions,
+            fast_json=self.fast_json,
+            json_fields=self.json_fields,
+            sessions_in_memory=self.sessions_in_memory,
+            batch_mode=self.batch_mode,
+            watermark_interval_ms=self.watermark_interval_ms,
+        )
 
     @staticmethod
     def of(configuration: Mapping[str, Any]) -> JobSettings:

@@ -55,6 +55,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from tidegate.base import faults
@@ -100,24 +101,13 @@ class SavepointCopied(Event):
     copied: Copied
 
 
-@dataclass(frozen=True)
-class Published:
-    """The output of a round for sinks that do not wait for checkpoints is published."""
+class Done(Enum):
+    """What a lane has done besides the steps of a checkpoint."""
 
-
-@dataclass(frozen=True)
-class Discarded:
-    """The prepared output of a discarded round is aborted."""
-
-
-@dataclass(frozen=True)
-class Swept:
-    """The remains of failed tries of tasks of an accepted round are aborted."""
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """Failed checkpoints are written to the history."""
+    PUBLISHED = "the output of a round for sinks that do not wait for checkpoints is published"
+    DISCARDED = "the prepared output of a discarded round is aborted"
+    SWEPT = "the remains of failed tries of tasks of an accepted round are aborted"
+    RECORDED = "failed checkpoints are written to the history"
 
 
 class Steps:
@@ -164,19 +154,19 @@ class Steps:
         return progress
 
     def publish(self, committables: Committables) -> None:
-        """Commit the output that waits for no checkpoint. Ends as ``Published``."""
+        """Commit the output that waits for no checkpoint. Ends as ``PUBLISHED``."""
         self.outputs.submit(self._publish(committables), may_drop=True)
         self._submitted += 1
         self._unpublished.append(committables)
 
     def discard(self, prepared: Committables, kept: Committables, states: Mapping[int, list[Any]]) -> None:
         """Abort the prepared output of a discarded round, and all output that is neither kept nor a writer's. Ends as
-        ``Discarded``."""
+        ``DISCARDED``."""
         self.outputs.submit(functools.partial(self._discard, prepared, kept, states))
         self._discards += 1
 
     def sweep(self, kept: Committables, states: Mapping[int, list[Any]]) -> None:
-        """Abort all output that is neither kept nor a writer's, after an accepted round with retried tasks. Ends as ``Swept``."""
+        """Abort all output that is neither kept nor a writer's, after an accepted round with retried tasks. Ends as ``SWEPT``."""
         self.outputs.submit(functools.partial(self._sweep, kept, states), may_drop=True)
         self._discards += 1
 
@@ -192,10 +182,10 @@ class Steps:
         """Count the end of a piece of work, before its result is handled."""
         event.lane.ended(event)
         match event.result:
-            case Published():
+            case Done.PUBLISHED:
                 self._unpublished.popleft()
                 self._let_go()
-            case Discarded() | Swept():
+            case Done.DISCARDED | Done.SWEPT:
                 self._discards -= 1
             case Broke() | Dropped():
                 self._held.clear()
@@ -220,17 +210,17 @@ class Steps:
 
     def _publish(self, committables: Committables) -> Work:
         yield from self._committers.commit_by_sink(committables)
-        return Published()
+        return Done.PUBLISHED
 
-    def _discard(self, prepared: Committables, kept: Committables, states: Mapping[int, list[Any]]) -> Discarded:
+    def _discard(self, prepared: Committables, kept: Committables, states: Mapping[int, list[Any]]) -> Done:
         self._committers.abort(prepared)
         # The listing finds the output of retried tasks, and the open output of writers.
         self._committers.abort_lingering(kept, states)
-        return Discarded()
+        return Done.DISCARDED
 
-    def _sweep(self, kept: Committables, states: Mapping[int, list[Any]]) -> Swept:
+    def _sweep(self, kept: Committables, states: Mapping[int, list[Any]]) -> Done:
         self._committers.abort_lingering(kept, states)
-        return Swept()
+        return Done.SWEPT
 
     def _copy(self, checkpoint: Checkpoint, cut: Cut) -> Work:
         savepoint = cut.savepoint
@@ -313,7 +303,7 @@ class CheckpointSteps(Steps):
         self.checkpoints.submit(self._clean_up(checkpoint, in_use, released))
 
     def record(self) -> None:
-        """Write the history if no step 9 writes it. Ends as ``Recorded``."""
+        """Write the history if no step 9 writes it. Ends as ``RECORDED``."""
         self.checkpoints.submit(self._record)
 
     # -- the lane --------------------------------------------------------------------------------------------------------
@@ -349,9 +339,9 @@ class CheckpointSteps(Steps):
         self._take_ahead()
         return Reached(checkpoint, Subsumed())
 
-    def _record(self) -> Recorded:
+    def _record(self) -> Done:
         self.write_history()
-        return Recorded()
+        return Done.RECORDED
 
     def write_history(self) -> None:
         """Store the entries that are not stored yet. Raise ``FencedError`` if the history belongs to a newer attempt by now."""

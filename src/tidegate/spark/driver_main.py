@@ -56,20 +56,28 @@ def _refuse(job: dict[str, Any], missing: list[str]) -> None:
 
 
 def _leave(address: str, text: str) -> None:
-    """Write a file for the user's command, with Hadoop's client in the JVM: no package of Python may be there."""
+    """Write a file for the user's command, with Hadoop's client in the JVM: no package of Python may be there.
+
+    The command looks for the file all the time, so the file gets its name when it is complete.
+    """
+    directory, _, name = address.rpartition("/")
+    part = f"{directory}/.{name}"
     if "://" not in address:
-        os.makedirs(os.path.dirname(address), exist_ok=True)
-        with open(address, "w", encoding="utf-8") as file:
+        os.makedirs(directory, exist_ok=True)
+        with open(part, "w", encoding="utf-8") as file:
             file.write(text)
+        os.replace(part, address)
         return
     from pyspark.java_gateway import launch_gateway
 
     jvm: Any = launch_gateway().jvm  # type: ignore[no-untyped-call]
-    path = jvm.org.apache.hadoop.fs.Path(address)
+    path = jvm.org.apache.hadoop.fs.Path(part)
     settings = jvm.org.apache.hadoop.conf.Configuration()
-    stream = path.getFileSystem(settings).create(path)
+    files = path.getFileSystem(settings)
+    stream = files.create(path)
     stream.write(text.encode())
     stream.close()
+    files.rename(path, jvm.org.apache.hadoop.fs.Path(address))
 
 
 if __name__ == "__main__":

@@ -37,6 +37,9 @@ _SPARK_ERRORS = (Py4JError, PySparkException, OSError)
 """OSError: the connection to a lost JVM."""
 _TASKS_PER_CORE = 2
 """Of a level: enough to balance subtasks of different length. A task costs Spark and its worker 10 ms, even without records."""
+_SCHEDULER, _POOL = "spark.scheduler.mode", "spark.scheduler.pool"
+"""With fair scheduling each job has a pool of its own, named by its id. Without a pool all jobs of the application share one, in
+which the oldest job is first."""
 _STARTS = 3
 """After this many failed starts in a row no further start is tried: the restart strategy alone might try for ever."""
 
@@ -86,6 +89,7 @@ class SparkEngine:
         self._seed: Any = None
         self._homes: Homes | None = None
         self._group = ""
+        self._pool: str | None = None
         self._runs = 0
         self._failed_starts = 0
         self._most_tasks = 1
@@ -112,6 +116,7 @@ class SparkEngine:
             self._seed = self._sc.parallelize([], self._tasks(spec.widths[0]))
             if self._homes is None and not _is_local(self._sc):
                 self._homes = Homes(self._sc)  # they outlive the attempt, as local state does
+            self._pool = spec.settings.job_id if self._sc.getConf().get(_SCHEDULER, "FIFO") == "FAIR" else None
         self._warn_of_shared_tasks(max(spec.widths))
         self._group = f"tidegate-{spec.settings.job_id}-{spec.attempt}"
 
@@ -121,6 +126,8 @@ class SparkEngine:
         title = f"round {plan.context.round}" + (f", checkpoint {checkpoint}" if checkpoint is not None else "")
         with self._errors(title):
             self._sc.setJobGroup(self._group, title, interruptOnCancel=True)
+            if self._pool is not None:
+                self._sc.setLocalProperty(_POOL, self._pool)
             rows = self._collect(self._rdd(plan, self._spec))
             acks: list[Ack] = [pickle.loads(payload) for _, payload in rows]
             self._count_stages_run_again(acks)
@@ -179,6 +186,8 @@ class SparkEngine:
                     "tidegate.job-id the job continues from its last checkpoint",
                 ) from error
             cause = _cause(error)
+            if _NO_PYTHON.search(cause):
+                self._setup = None  # the next attempt looks at all executors again, and names the host
             final = raised_in_task(cause)
             if final is not None:
                 raise final.located(where) from error
@@ -260,6 +269,8 @@ def _is_local(context: SparkContext) -> bool:
     return (context.master or "").partition("[")[0] == "local"
 
 
+_NO_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH|No module named|Cannot run program")
+"""In a cause: an executor that has come later lacks what the others have."""
 _CURES = [
     (
         "StackOverflowError",

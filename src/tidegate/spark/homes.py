@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from tidegate.operators.flow.rows import Ack
-from tidegate.spark.pyspark_internals import Beside, alive_executors, forget_block
+from tidegate.spark.pyspark_internals import Beside, executors, forget_block
 from tidegate.spark.task import identity
 
 _YOUNG, _LOOK_EVERY = 20, 50
@@ -53,7 +53,7 @@ class Homes:
         self._rounds += 1
         if self._rounds > _YOUNG and self._rounds % _LOOK_EVERY:
             return
-        known, self._executors = self._executors, alive_executors(self._context)
+        known, self._executors = self._executors, executors(self._context)
         if self._executors <= known:
             return
         stages: dict[int, dict[int, str]] = {}

@@ -191,7 +191,7 @@ class Beside:
         return RDD(self._context._jsc.union(self._all), self._context, rdd._jrdd_deserializer)
 
 
-def alive_executors(context: SparkContext) -> frozenset[str]:
+def executors(context: SparkContext) -> frozenset[str]:
     """Return the addresses of the executors that are there now. In local mode there is none, because the driver does their work."""
     scala = context._jsc.sc()
     here = f"{scala.env().blockManager().blockManagerId().hostPort()}"
@@ -203,3 +203,16 @@ def forget_block(rdd: RDD[Any], partition: int) -> None:
     assert SparkContext._jvm is not None
     block = SparkContext._jvm.org.apache.spark.storage.RDDBlockId(rdd._jrdd.id(), partition)
     rdd.context._jsc.sc().env().blockManager().master().removeBlock(block)
+
+
+def piped(context: SparkContext, command: list[str]) -> list[str]:
+    """Run a command in the JVM of every executor that is there, once for each core, and return the lines that it prints.
+
+    Spark gives each free core one task. No Python worker takes part.
+    """
+    assert context._gateway is not None
+    tasks, words = max(1, context.defaultParallelism), context._gateway.jvm.java.util.ArrayList()
+    nothing = context._gateway.jvm.java.util.ArrayList()
+    for word in command:
+        words.add(word)
+    return [str(line) for line in context._jsc.parallelize(nothing, tasks).pipe(words).collect()]

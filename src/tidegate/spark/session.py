@@ -50,6 +50,7 @@ _CLUSTER_SETTINGS = {
     "spark.locality.wait": "300ms",
 }
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
+_PYTHON = "spark.pyspark.python"
 
 _UNIX_SOCKETS, _SOCKET_DIR = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
 """Unix sockets between the JVM and its Python workers halve the cost of a Python stage."""
@@ -139,6 +140,7 @@ def _create(configuration: Mapping[str, Any]) -> SparkContext:
     start_jvm(conf)
     _log_in()
     context = SparkContext.getOrCreate(conf)
+    context.pythonExec = conf.get(_PYTHON) or context.pythonExec  # pyspark itself looks at PYSPARK_PYTHON alone
     _CREATED.add(context)
     context.setLogLevel(_log_level(configuration))
     return context
@@ -197,9 +199,9 @@ def _executable(executable: str, dependencies: Dependencies, local: bool) -> dic
         if executable.startswith(f"{target}/"):
             if local:
                 work = unpacked(str(make_bundle(dependencies, {}, staging()))).work
-                return {"spark.pyspark.python": f"{work}/{executable}"}
-            return {"spark.pyspark.python": f"./{executable}", "spark.archives": f"{archive}#{target}"}
-    return {"spark.pyspark.python": executable}
+                return {_PYTHON: f"{work}/{executable}"}
+            return {_PYTHON: f"./{executable}", "spark.archives": f"{archive}#{target}"}
+    return {_PYTHON: executable}
 
 
 def _master(configuration: Mapping[str, Any], default: str = "local") -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
+import re
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext, SparkFiles
 
 import tidegate
@@ -22,7 +25,7 @@ from tidegate.base.user_code import is_the_users
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.options import CHECKPOINT_DIR, RECOVERY_PATH, SAVEPOINT_DIR, WORKER_LOG_LEVEL
 from tidegate.spark.bundle import make_bundle, staging
-from tidegate.spark.pyspark_internals import has_python_file
+from tidegate.spark.pyspark_internals import executors, has_python_file, piped
 from tidegate.spark.task import WorkerSetup
 
 log = logging.getLogger(__name__)
@@ -47,10 +50,12 @@ _ADDRESSES = (CHECKPOINT_DIR, SAVEPOINT_DIR, RECOVERY_PATH)
 _HADOOP_FILES = ("core-site.xml", "hdfs-site.xml")
 _HADOOP_KEYS = ("fs.defaultFS", "fs.default.name", "fs.viewfs.", "dfs.", "hadoop.security.", "hadoop.rpc.", "ipc.")
 """What a client of HDFS reads. Other keys stay here: they may be secrets of other storages."""
-Found = tuple[str, str, list[str]]
-"""Host, Python, missing packages."""
-_checked: set[tuple[str, tuple[str, ...]]] = set()
-"""Contexts, by application id, and the modules that were looked for."""
+_FOUND = "tidegate found: "
+_NO_PYTHON = re.compile(r"Cannot run program .*|Subprocess exited with status \d+")
+_FAILED_ON = re.compile(r"\(TID \d+\) \((\S+) executor")
+"""The host, in Spark's message of a failed task."""
+_checked: set[tuple[str, tuple[str, ...], frozenset[str]]] = set()
+"""Contexts, by application id, the modules that were looked for, and the executors."""
 
 
 def ship(context: SparkContext, configuration: Mapping[str, Any], job_id: str, job_name: str) -> WorkerSetup:
@@ -185,12 +190,25 @@ def _for_clients(path: Path) -> bytes:
 
 
 def check_executors(context: SparkContext, packages: Mapping[str, str] = MappingProxyType(PACKAGES)) -> None:
-    """Check the packages of every executor, once for each context. Without the check a task would fail when it is unpickled."""
-    checked = str(context.applicationId), tuple(sorted(packages))
+    """Check the Python and the packages of all executors that are there. Executors that were checked before are not asked again.
+
+    Without the check a task would fail when it is unpickled. The JVMs of the executors start their Python for this, since pyspark
+    runs nothing in a Python of another version.
+    """
+    checked = str(context.applicationId), tuple(sorted(packages)), executors(context)
     if checked in _checked:
         return
-    tasks = max(1, context.defaultParallelism)
-    for host, python, missing in context.parallelize(range(tasks), tasks).mapPartitions(looking(packages)).collect():
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    for line in _looked(context, packages):
+        host, python, version, missing = json.loads(line.removeprefix(_FOUND))
+        if version != own:
+            raise DependencyError(
+                "An executor has another version of Python than the driver",
+                where=f"host {host}, Python {python}",
+                found=f"Python {version}, and {own} in the driver",
+                cure=f"install Python {own} on all hosts and set PYSPARK_PYTHON, or the key python.executable, to its path; or "
+                "give the executors a packed environment (docs/clusters.md)",
+            )
         if missing:
             raise DependencyError(
                 "An executor lacks packages that Tidegate depends on",
@@ -202,24 +220,36 @@ def check_executors(context: SparkContext, packages: Mapping[str, str] = Mapping
     _checked.add(checked)
 
 
+def _looked(context: SparkContext, packages: Mapping[str, str]) -> list[str]:
+    try:
+        printed = piped(context, [context.pythonExec, "-c", looking(packages)])
+    except Py4JJavaError as error:
+        failed = _NO_PYTHON.search(str(error))
+        if failed is None:
+            raise
+        host = _FAILED_ON.search(str(error))
+        raise DependencyError(
+            "An executor cannot run Python",
+            where=f"host {host[1] if host else '(unknown)'}, Python {context.pythonExec}",
+            found=failed[0],
+            cure="set PYSPARK_PYTHON, or the key python.executable, to a Python that works at this path on all hosts",
+        ) from error
+    # a Python may print something of its own when it starts
+    return [line for line in printed if line.startswith(_FOUND)]
+
+
 def storage_packages(configuration: Mapping[str, Any]) -> dict[str, str]:
     """Return the packages that the job's storage needs, by module."""
     schemes = (str(configuration.get(option.key) or "").partition("://")[0] for option in _ADDRESSES)
     return dict(_STORAGE_PACKAGES[scheme] for scheme in schemes if scheme in _STORAGE_PACKAGES)
 
 
-def looking(packages: Mapping[str, str]) -> Callable[[Iterable[object]], Iterator[Found]]:
-    """Make a function that finds missing packages. It is nested, so it is pickled by value: nothing of Tidegate is imported."""
-    wanted = dict(packages)
-
-    def look(rows: Iterable[object]) -> Iterator[Found]:
-        import importlib.util
-        import os
-        import sys
-
-        for _ in rows:
-            pass
-        missing = sorted(package for module, package in wanted.items() if importlib.util.find_spec(module) is None)
-        yield os.uname().nodename, sys.executable, missing
-
-    return look
+def looking(packages: Mapping[str, str]) -> str:
+    """Return a program for the Python of an executor, whatever its version: a line with host, path, version and missing
+    packages. What lies in the executor's directory does not count."""
+    return f"""
+import importlib.util, json, os, sys
+sys.path[:] = [place for place in sys.path if place]
+missing = sorted(p for m, p in {dict(packages)!r}.items() if importlib.util.find_spec(m) is None)
+print({_FOUND!r} + json.dumps([os.uname()[1], sys.executable, "%d.%d" % sys.version_info[:2], missing]))
+"""

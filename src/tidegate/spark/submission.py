@@ -228,7 +228,7 @@ class Submission:
         return code
 
     def leave(self) -> None:
-        """End spark-submit. The application goes on."""
+        """End spark-submit. The application continues."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -250,6 +250,7 @@ def submitted(job: Job, configuration: Mapping[str, Any], name: str) -> Iterator
         **spark,
         "spark.master": "yarn",
         "spark.submit.deployMode": "cluster",
+        "spark.yarn.submit.waitAppCompletion": "true",  # its end is the application's; for -d it is left
         "spark.app.name": spark.get("spark.app.name") or name,
         _ARCHIVES: ",".join(filter(None, [*_archives(job.properties), f"{archive}#{PLACE}"])),
     }

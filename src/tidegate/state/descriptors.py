@@ -240,8 +240,8 @@ class ListState(MergingState[T, Iterable[T]]):
         return iter(self.get())
 
 
-class MapState(State, Generic[K, V]):
-    """A map per key. Entries are stored one by one: reading one does not read the others."""
+class _ReadableMap(State, Generic[K, V]):
+    """Reading a map."""
 
     __slots__ = ()
 
@@ -250,24 +250,12 @@ class MapState(State, Generic[K, V]):
         """Return the value of a map key; None if there is none."""
 
     @abstractmethod
-    def put(self, key: K, value: V) -> None:
-        """Set the value of a map key."""
-
-    @abstractmethod
-    def put_all(self, dict_value: dict[K, V]) -> None:
-        """Set the values of many keys."""
-
-    @abstractmethod
-    def remove(self, key: K) -> None:
-        """Remove a map key. It may be missing."""
-
-    @abstractmethod
     def contains(self, key: K) -> bool:
         """Return whether there is such a map key."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
-        """Return all entries, in no particular order. The map may change during the iteration."""
+        """Return all entries, in no particular order. A writable map may change during the iteration."""
 
     @abstractmethod
     def keys(self) -> Iterable[K]:
@@ -284,12 +272,6 @@ class MapState(State, Generic[K, V]):
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
 
-    def __setitem__(self, key: K, value: V) -> None:
-        self.put(key, value)
-
-    def __delitem__(self, key: K) -> None:
-        self.remove(key)
-
     def __contains__(self, key: Any) -> bool:
         return self.contains(key)
 
@@ -297,54 +279,14 @@ class MapState(State, Generic[K, V]):
         return iter(self.keys())
 
 
-class ReadOnlyBroadcastState(State, Generic[K, V]):
-    """A map that is the same in all subtasks, read-only on the side that is not broadcast."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def get(self, key: K) -> V | None:
-        """Return the value of a key; None if there is none."""
-
-    @abstractmethod
-    def contains(self, key: K) -> bool:
-        """Return whether there is such a key."""
-
-    @abstractmethod
-    def items(self) -> Iterable[tuple[K, V]]:
-        """Return all entries, in no particular order."""
-
-    @abstractmethod
-    def keys(self) -> Iterable[K]:
-        """Return all keys."""
-
-    @abstractmethod
-    def values(self) -> Iterable[V]:
-        """Return all values."""
-
-    @abstractmethod
-    def is_empty(self) -> bool:
-        """Return whether there is no entry."""
-
-    def __getitem__(self, key: K) -> V | None:
-        return self.get(key)
-
-    def __contains__(self, key: Any) -> bool:
-        return self.contains(key)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self.keys())
-
-
-class BroadcastState(ReadOnlyBroadcastState[K, V]):
-    """The same map, writable on the broadcast side. Every subtask sees the same records there and must make the same changes: they
-    must not depend on the subtask, on time or on chance."""
+class _WritableMap(_ReadableMap[K, V]):
+    """Reading and writing a map."""
 
     __slots__ = ()
 
     @abstractmethod
     def put(self, key: K, value: V) -> None:
-        """Set the value of a key."""
+        """Set the value of a map key."""
 
     @abstractmethod
     def put_all(self, dict_value: dict[K, V]) -> None:
@@ -352,13 +294,32 @@ class BroadcastState(ReadOnlyBroadcastState[K, V]):
 
     @abstractmethod
     def remove(self, key: K) -> None:
-        """Remove a key. It may be missing."""
+        """Remove a map key. It may be missing."""
 
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
 
     def __delitem__(self, key: K) -> None:
         self.remove(key)
+
+
+class MapState(_WritableMap[K, V]):
+    """A map per key. Entries are stored one by one: reading one does not read the others."""
+
+    __slots__ = ()
+
+
+class ReadOnlyBroadcastState(_ReadableMap[K, V]):
+    """A map that is the same in all subtasks, read-only on the side that is not broadcast."""
+
+    __slots__ = ()
+
+
+class BroadcastState(_WritableMap[K, V], ReadOnlyBroadcastState[K, V]):
+    """The same map, writable on the broadcast side. Every subtask sees the same records there and must make the same changes: they
+    must not depend on the subtask, on time or on chance."""
+
+    __slots__ = ()
 
 
 class OperatorStateStore(ABC):

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidegate.testing.executor import MiniCluster as MiniCluster
     from tidegate.testing.function_harness import FunctionHarness as FunctionHarness
     from tidegate.testing.function_harness import HarnessSnapshot as HarnessSnapshot
     from tidegate.testing.function_harness import Record as Record
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from tidegate.testing.harness_kinds import Fired as Fired
     from tidegate.testing.harness_kinds import harness as harness
     from tidegate.testing.harness_kinds import pipeline_harness as pipeline_harness
-    from tidegate.testing.mini_cluster import MiniCluster as MiniCluster
     from tidegate.testing.sources import At as At
     from tidegate.testing.sources import Pause as Pause
     from tidegate.testing.sources import TestSource as TestSource
@@ -28,7 +28,7 @@ _PLACES = {
     "HarnessSnapshot": "function_harness",
     "Record": "function_harness",
     "Timer": "function_harness",
-    "MiniCluster": "mini_cluster",
+    "MiniCluster": "executor",
     "At": "sources",
     "Pause": "sources",
     "TestSource": "sources",

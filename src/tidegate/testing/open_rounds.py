@@ -12,7 +12,7 @@ import pickle
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidegate.base.clock import MAX_WATERMARK, MIN_WATERMARK, ManualClock
 from tidegate.base.errors import SnapshotError, UserCodeError
@@ -22,7 +22,7 @@ from tidegate.checkpoint.metadata import OperatorState
 from tidegate.checkpoint.owner import is_alive
 from tidegate.graph.transformation import Program
 from tidegate.operators.contracts.batch import Batch
-from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Settings, StreamOperator
+from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, StreamOperator
 from tidegate.operators.contracts.specs import sinks_of, sources_of
 from tidegate.operators.contracts.watermarks import ChannelWatermarks
 from tidegate.operators.flow.heavy_keys import Heavy
@@ -197,23 +197,8 @@ class OpenJob:
         self.graph = job.graph({uid: state.max_parallelism for uid, state in states.items()})
         for path, content in ({} if restored is None else restored.files).items():
             self._files.write(path, content)
-        settings = Settings(
-            job_id="harness",
-            root=root,
-            local_root=local,
-            chunk_records=own.chunk_records,
-            state_backend=own.state_backend,
-            stores=own.stores,
-            cache_bytes=own.cache_bytes,
-            allow_pickle=own.allow_pickle,
-            parameters=dict(own.parameters),
-            object_reuse=own.object_reuse,
-            inline=own.inline_functions,
-            fast_json=own.fast_json,
-            sessions_in_memory=own.sessions_in_memory,
-            watermark_interval_ms=own.watermark_interval_ms,
-            now_ms=self.clock.now_ms,
-        )
+        # The harness itself decides when input ends, in batch mode too.
+        settings = replace(own.of_tasks("harness", root, local), batch_mode=False, now_ms=self.clock.now_ms)
         spec = job_spec(self.graph, "harness", settings)
         self._committers = SinkCommitters(
             sinks_of(self.graph), "harness", root, check_lease=lambda: None, clock=self.clock, attempts=1, backoff_ms=1

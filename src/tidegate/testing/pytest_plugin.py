@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from tidegate.testing.executor import MiniCluster
     from tidegate.testing.function_harness import FunctionHarness
-    from tidegate.testing.mini_cluster import MiniCluster
 
 
 @pytest.fixture
@@ -35,6 +35,6 @@ def harness() -> Iterator[Callable[..., FunctionHarness]]:
 @pytest.fixture
 def mini_cluster(tmp_path: Path) -> MiniCluster:
     """``mini_cluster.environment()``: whole programs in this process, with their files in the directory of the test."""
-    from tidegate.testing.mini_cluster import MiniCluster
+    from tidegate.testing.executor import MiniCluster
 
     return MiniCluster(tmp_path)

@@ -123,7 +123,7 @@ class Aside(ProcessWindowFunction):
 
 @program(key=first)
 def windows_behind_windows_in_batch_mode(env: Any) -> Any:
-    """Behind the first ones nothing is late either; late records and side outputs."""
+    """After the first ones nothing is late either; late records and side outputs."""
     late = OutputTag("late", Types.PICKLED_BYTE_ARRAY())
     once = keyed(env).window(TUMBLING).allowed_lateness(5).side_output_late_data(late).process(Aside())
     twice = once.key_by(lambda v: v[0], Types.STRING()).window(SLIDING).process(Listed())

@@ -12,7 +12,7 @@ from tests.compat.differential.typed_programs import PAIR, PERSON, seen
 
 
 def through(env: Any, *values_and_types: tuple[Any, Any]) -> Any:
-    """Each value of a stream of its type, as a function behind it sees it."""
+    """Each value of a stream of its type, as a function after it sees it."""
     streams = []
     for number, (value, info) in enumerate(values_and_types):
         stream = env.from_collection([number]).map(lambda n, value=value: value, info)

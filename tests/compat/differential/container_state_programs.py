@@ -76,7 +76,7 @@ def states_of_containers_with_types(env: Any) -> Any:
 
 
 class IterateAndChange(Commanded):
-    """A map that is changed behind a loop over a copy of its keys."""
+    """A map that is changed after a loop over a copy of its keys."""
 
     def open(self, runtime_context: Any) -> None:
         self.state = runtime_context.get_map_state(MapStateDescriptor("map", Types.INT(), Types.INT()))

@@ -1,6 +1,6 @@
-"""Objects a function goes on using after it has emitted them: PyFlink serializes a record when it is emitted.
+"""Objects a function continues using after it has emitted them: PyFlink serializes a record when it is emitted.
 
-Functions it fuses hand objects over as they are, so what one of them does to its argument is compared only behind a branch or a
+Functions it fuses hand objects over as they are, so what one of them does to its argument is compared only after a branch or a
 partitioning.
 """
 

@@ -1,4 +1,4 @@
-"""Time of the clock: timers that fire while the input goes on, and more of event time behind unions and side outputs."""
+"""Time of the clock: timers that fire while the input continues, and more of event time after unions and side outputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Alarm(KeyedProcessFunction):
 
 @program(runs_itself=True, parallelisms=(1,))
 def processing_time_timers_that_fire(env: Any, surroundings: Surroundings) -> Any:
-    """While the input goes on: it is ended when all have fired."""
+    """While the input continues: it is ended when all have fired."""
     source = env.from_source(NumberSequenceSource(0, 1 << 40), WatermarkStrategy.no_watermarks(), "numbers")
     alarms = source.key_by(lambda v: v % 3).process(Alarm())
     with alarms.execute_and_collect() as rung:

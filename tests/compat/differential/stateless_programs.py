@@ -89,7 +89,7 @@ class Sort(ProcessFunction):
 
 @program(parallelisms=(1, 2))
 def side_outputs(env: Any) -> Any:
-    """Read before and behind other operators on the main output; one is read twice, one not at all."""
+    """Read before and after other operators on the main output; one is read twice, one not at all."""
     sorted_ = env.from_collection([1, 2, 3, 4, 5, 6]).process(Sort(), Types.INT())
     odd = sorted_.get_side_output(Sort.odd)
     main = sorted_.map(lambda v: ("main", v))

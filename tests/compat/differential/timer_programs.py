@@ -148,7 +148,7 @@ def timers_at_the_end_of_input(env: Any) -> Any:
 class Chained(KeyedProcessFunction):
     """Timers set by timers, into the past and into the future.
 
-    PyFlink hands timers to Python in bundles: what ``on_timer`` sets comes behind the whole bundle. So no order is compared.
+    PyFlink hands timers to Python in bundles: what ``on_timer`` sets comes after the whole bundle. So no order is compared.
     """
 
     def process_element(self, value: Any, ctx: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Every declared type: what comes out behind a task, what wraps around, and what is refused."""
+"""Every declared type: what comes out after a task, what wraps around, and what is refused."""
 
 from __future__ import annotations
 

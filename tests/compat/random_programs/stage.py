@@ -19,7 +19,7 @@ Timed = tuple[Any, int, int]
 MODULUS = 1009
 """Values are 0 to 1008: sums stay small, and running sums grow."""
 END = 1_000_000
-"""A time behind all data: timers there fire at the end of the input."""
+"""A time after all data: timers there fire at the end of the input."""
 
 
 @dataclass(frozen=True)

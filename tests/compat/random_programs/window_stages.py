@@ -32,7 +32,7 @@ def gap(value: int, most: int) -> int:
 
 
 class LikeEventTime(base("datastream.window", "Trigger")):  # type: ignore[misc]
-    """A trigger of the user's that does what the one of event time does."""
+    """A trigger of a user that does what the one of event time does."""
 
     def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> Any:
         ctx.register_event_time_timer(window.max_timestamp())
@@ -91,7 +91,7 @@ class Processed(base("datastream", "ProcessWindowFunction")):  # type: ignore[mi
 
 
 class Finished(base("datastream", "ProcessWindowFunction")):  # type: ignore[misc]
-    """Behind an aggregation: there is one element."""
+    """After an aggregation: there is one element."""
 
     def process(self, key: Any, context: Any, elements: Any) -> Iterator[Any]:
         [element] = elements
@@ -236,7 +236,7 @@ class Windows(Stage):
             "aggregate+process": lambda: windowed.aggregate(Digest(), Finished(), output_type=given),
         }
         made = methods[self.function]()
-        # the sum of a window without a function behind it is not reduced to the modulus
+        # the sum of a window without a function after it is not reduced to the modulus
         return [made.map(lambda r: (r[0], r[1] % MODULUS), output_type=given)]
 
     def _triggered(self, windowed: Any) -> Any:

@@ -186,7 +186,7 @@ def installed_pyflink(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_an_installed_pyflink_is_not_used_and_that_is_told(installed_pyflink: str) -> None:
+def test_an_installed_pyflink_is_not_used_and_that_is_reported(installed_pyflink: str) -> None:
     program = "from tidegate import pyflink_compat as p; print(p.install()); import pyflink; print(pyflink.__name__)"
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {installed_pyflink!r}); {program}"]
     assert subprocess.check_output(command, text=True).split() == ["True", "tidegate"]

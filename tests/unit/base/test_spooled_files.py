@@ -105,7 +105,7 @@ def test_several_are_stored_at_once(spooled: SpooledFiles) -> None:
     assert spooled.storage.list() == [f"shared/{number}" for number in range(4)]
 
 
-def test_an_upload_that_failed_goes_on(spooled: SpooledFiles, storage: Files) -> None:
+def test_an_upload_that_failed_continues(spooled: SpooledFiles, storage: Files) -> None:
     handles = [spooled.write(f"shared/{number}", b"x") for number in range(3)]
     failed: list[str] = []
 

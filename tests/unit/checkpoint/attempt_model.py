@@ -77,7 +77,7 @@ def complete(
 
 
 def end(checkpoints: Checkpoints, pending: Checkpoint, subsume: Callable[[], object] = lambda: None) -> None:
-    """Steps 8 and 9, behind the commits."""
+    """Steps 8 and 9, after the commits."""
     assert pending.cut is not None
     nothing: Any = SimpleNamespace(without_pending=lambda confirmed: nothing, paths=set)
     checkpoints.committed(pending, Committed(pending.cut), nothing, 0.0)

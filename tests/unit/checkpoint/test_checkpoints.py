@@ -351,7 +351,7 @@ def test_retention(files: Files, status: AttemptStatus, retention: Retention, ke
     acquire(files, ManualClock(), job_id="job")  # free at once, though this process is alive
 
 
-def test_shutdown_goes_on_when_storage_fails(bench: Bench, files: Files) -> None:
+def test_shutdown_continues_when_storage_fails(bench: Bench, files: Files) -> None:
     bench.checkpoint()
     faults.install(_disk_full)
     bench.checkpoints.on_shutdown(AttemptStatus.FINISHED)

@@ -251,7 +251,7 @@ class CheckpointsModel(RuleBasedStateMachine):
         assert told == self.ended
 
     def check_files(self) -> None:
-        """I8, behind a sweep or step 9."""
+        """I8, after a sweep or step 9."""
         there = set(self.files.list("shared"))
         assert there == self.state.union(*(files for _, files in self.completed))
 

@@ -148,7 +148,7 @@ def test_where_storage_is_slow_the_next_id_is_taken_ahead(files: Files, clock: M
     assert take(files, clock).take_id() == 12
 
 
-def test_an_id_taken_ahead_is_not_given_behind_a_later_one(files: Files, clock: ManualClock) -> None:
+def test_an_id_taken_ahead_is_not_given_after_a_later_one(files: Files, clock: ManualClock) -> None:
     """While the lane takes one ahead, the job's thread takes the next: with several checkpoints under way both are at it."""
     lease, given = take(files, clock), []
 

@@ -95,7 +95,7 @@ def test_going_back_on_purpose_loses_nothing(files: Files, sink: ModelSink) -> N
     assert back.outcome == "done"
     assert back.state.position == 2
     assert [point.checkpoint_id for point in back.lease.live.protected] == [2, 3]
-    # The next attempt goes on from there, and what was left behind stays restorable.
+    # The next attempt continues from there, and what was left behind stays restorable.
     following = decide(files, claim(files))
     assert following.point is not None
     assert following.point.checkpoint_id == 2

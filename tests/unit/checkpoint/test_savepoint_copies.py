@@ -85,7 +85,7 @@ def test_a_file_that_is_not_what_was_written(tmp_path: Path, threads: int) -> No
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_given_up_nothing_is_written_behind_it(tmp_path: Path, threads: int) -> None:
+def test_given_up_nothing_is_written_after_it(tmp_path: Path, threads: int) -> None:
     cut = cut_in(tmp_path / "job")
     savepoint = NewSavepoint(Files(str(tmp_path / "job")), str(tmp_path / "savepoint"), cut)
     copies = savepoint.copy(threads)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tests.simulation.executor import Simulated
 from tidegate.checkpoint.history import CheckpointStatus, ListedCheckpoint
-from tidegate.cli.checkpoint_plot import FAILED, plots
+from tidegate.cli.checkpoint_list import FAILED, plots
 from tidegate.cli.main import app
 from tidegate.common import Types
 

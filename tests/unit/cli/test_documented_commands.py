@@ -20,7 +20,7 @@ _COMMAND = re.compile(r"^(?:\$ )?(?:\S+=\S+ )*(?:\S*/)?tidegate (.*)$")
 
 
 def commands(page: Path) -> list[str]:
-    """What stands behind ``tidegate`` in blocks of commands; a line that ends with a backslash goes on."""
+    """What stands behind ``tidegate`` in blocks of commands; a line that ends with a backslash continues."""
     blocks = [text for language, text in _BLOCK.findall(page.read_text()) if language in _SHELL]
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     return [found[1] for line in lines if (found := _COMMAND.match(line))]

@@ -174,3 +174,18 @@ def test_a_drawing_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         result.exit_code == ExitCode.BAD_PROGRAM
         and "The drawing cannot be written\n  where: no/such/place.svg" in result.output
     )
+
+
+def test_types_that_annotations_give_are_shown_with_their_function(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(PROGRAM.replace("def told(value):", "def told(value) -> tuple[int, int]:"))
+    shown = CliRunner().invoke(app, ["explain", "-Dtidegate.types.from-annotations=true", "job.py"]).output
+    section = shown[shown.index("types from annotations") :].splitlines()
+    assert section[0] == "types from annotations (tidegate.types.from-annotations):"
+    assert section[1].startswith("  told: Tuple") and section[1].endswith(", the annotation of told")
+    assert len(section) == 2, "declared types are not among them"
+    facts = json.loads(
+        CliRunner().invoke(app, ["explain", "--json", "-Dtidegate.types.from-annotations=true", "job.py"]).output
+    )
+    by_name = {operator["name"]: (operator["type"], operator["annotated"]) for operator in facts["operators"]}
+    assert by_name["told"] == ("TUPLE<LONG, LONG>", "told") and by_name["pairs"] == ("TUPLE<LONG, LONG>", None)
+    assert "types from annotations" not in CliRunner().invoke(app, ["explain", "job.py"]).output

@@ -23,7 +23,11 @@ from tidegate.cli.outcome import ExitCode
         ("run -t local job.py", "tidegate run --master 'local[*]' job.py"),
         ("run -yid application_1_2 job.py", "tidegate run job.py"),
         ("run -pym words -pyfs lib.zip -pyexec python3", "-Dpython.files=lib.zip -Dpython.executable=python3 words.py"),
+        ("run -m yarn-cluster -yd -yn 4 -yqu q job.py", "-d -Dspark.executor.instances=4 -Dspark.yarn.queue=q job.py"),
+        ("run -t yarn-session -D yarn.application.id=application_1_2 job.py", "tidegate run --master yarn job.py"),
         ("list -m host:8081", "tidegate list"),
+        ("list -t yarn-application -Dyarn.application.id=application_1_2", "tidegate list"),
+        ("cancel -t yarn-application -D yarn.application.id=application_1_2 7f3a", "tidegate cancel 7f3a"),
         ("cancel -s /sp -yid application_1_2 7f3a", "tidegate cancel -s /sp 7f3a"),
         ("stop -p /sp -t yarn-application 7f3a", "tidegate stop -p /sp 7f3a"),
     ],
@@ -72,6 +76,12 @@ def test_own_commands_are_left_alone(typed: str) -> None:
         (
             "run --target=yarn-application -ynm words job.py",
             "run --master yarn --deploy-mode cluster -Dpipeline.name=words job.py",
+        ),
+        (
+            "run-application -t yarn-application -Dyarn.application.name=words -Djobmanager.memory.process.size=2g "
+            "-D taskmanager.numberOfTaskSlots=2 -Dstate.backend=rocksdb job.py -Dyarn.application.name=stays",
+            "run -d --master yarn --deploy-mode cluster -Dpipeline.name=words -Dspark.driver.memory=2g "
+            "-Dspark.executor.cores=2 -Dstate.backend=rocksdb job.py -Dyarn.application.name=stays",
         ),
         (
             "run-application -pyarch e.tar.gz#e -pyexec e/bin/python -t yarn-application -py job.py",

@@ -105,7 +105,7 @@ WITHOUT_EFFECT = {
 
 
 @pytest.mark.parametrize("key", WITHOUT_EFFECT)
-def test_what_an_option_does_not_do_is_told_once(key: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_an_option_does_not_do_is_reported_once(key: str, caplog: pytest.LogCaptureFixture) -> None:
     value, text = WITHOUT_EFFECT[key]
     with caplog.at_level(logging.WARNING, logger="tidegate.configuration"):
         for _ in range(3):
@@ -140,7 +140,7 @@ WITHOUT_ANOTHER = [
 
 
 @pytest.mark.parametrize(("given", "cured", "text"), WITHOUT_ANOTHER)
-def test_what_does_nothing_without_another_option_is_told(
+def test_what_does_nothing_without_another_option_is_reported(
     given: dict[str, str], cured: dict[str, str], text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="tidegate.configuration"):

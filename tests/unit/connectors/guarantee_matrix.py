@@ -212,7 +212,7 @@ class _ById:
 @dataclass(frozen=True)
 class SinkKind:
     """``read``: all values that were ever visible, each as often as it was. ``upserts``: a value replaces the one before of its
-    key. ``latest``: which values are visible now, by key, where ``read`` does not give them in their order; asked behind each
+    key. ``latest``: which values are visible now, by key, where ``read`` does not give them in their order; asked after each
     round."""
 
     make: Callable[[Path], Sink]

@@ -31,7 +31,7 @@ from tidegate.testing.sink_contract import killed
 from tidegate.testing.sink_run import START_MS, SinkRun
 
 LONG = RollingPolicy.default_rolling_policy(1 << 20, 1 << 40, 1 << 40)
-"""Parts go on until their bucket is over, or the input."""
+"""Parts continue until their bucket is over, or the input."""
 BUCKET_MS = 3_000
 
 

@@ -68,7 +68,7 @@ def test_the_ledger_refuses_a_lost_page(tmp_path: Path) -> None:
         run.commit()
 
 
-def test_a_script_fails_so_often_and_then_goes_on(tmp_path: Path) -> None:
+def test_a_script_fails_so_often_and_then_continues(tmp_path: Path) -> None:
     source = ScriptedSource([1, Fail(str(tmp_path), times=2), 2])
     interval = SplitInterval("0", 0, 0, 3)
     for _ in range(2):

@@ -121,7 +121,7 @@ def latest(previous: JobRecord | None = None) -> JobRecord | None:
     return found[-1] if found and (previous is None or found[-1].run != previous.run) else None
 
 
-def test_a_driver_that_died_goes_on_from_its_latest_checkpoint(place: Path) -> None:
+def test_a_driver_that_died_continues_from_its_latest_checkpoint(place: Path) -> None:
     command = [*TIDEGATE, "run", SIMULATED, "--supervise", "job.py", f"execution.checkpointing.dir={place}/ck"]
     supervisor = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     first = eventually(latest, "the job runs")

@@ -108,7 +108,7 @@ def test_the_command_line_and_the_endpoint_call_the_same_thing_the_same(driver: 
     assert latest.keys() == schemas["CheckpointView"]["properties"].keys()
 
 
-def test_savepoints_and_going_on_from_them(driver: Start, tmp_path: Path) -> None:
+def test_savepoints_and_continuing_from_them(driver: Start, tmp_path: Path) -> None:
     one = driver("saved").running()
     none = tidegate("savepoint", "saved")
     assert none.returncode == ExitCode.NO_TARGET, none.stderr

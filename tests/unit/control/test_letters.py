@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tidegate.base.errors import (
     JobOverError,
     RefusedError,
     StorageError,
+    UnknownJobError,
     UnreachableError,
 )
 from tidegate.base.files import Files
@@ -302,6 +305,59 @@ def test_job_that_has_ended_takes_no_commands(here: Here) -> None:
         here.client().begin("cancel", CancelRequest())
 
 
+def test_last_answer_and_record_are_written_when_storage_answers_again(here: Here) -> None:
+    client = here.client()
+    begun = client.begin("savepoints", SavepointRequest(target="/sp"))
+    here.box.take(here.letters)
+    here.box.show(msgspec.structs.replace(here.record, state="FINISHED", ended_ms=2))
+    here.job.ends("/sp/savepoint-1")
+    failures = Counter({"out": 2, "control": 2})
+
+    def away(name: str, where: dict[str, Any]) -> None:
+        place = Path(where.get("path", "")).parent.name
+        if name == "storage.replace" and failures[place]:
+            failures[place] -= 1
+            raise OSError("the storage is away")
+
+    faults.install(away)
+    try:
+        here.box.start()
+        here.box.close(60.0)
+    finally:
+        faults.install(None)
+    assert failures.total() == 0 and not here.box.is_alive()
+    here.looks = False
+    assert client.wait(begun).result == "/sp/savepoint-1"
+    found = here.place.read(here.record.run)
+    assert found is not None and found.state == "FINISHED"
+
+
+def test_storage_that_stays_away_keeps_the_driver_for_its_patience_only(here: Here) -> None:
+    def away(name: str, where: dict[str, Any]) -> None:
+        raise OSError("the storage is away")
+
+    begun = here.client().begin("checkpoints")
+    here.job.ends("7")
+    here.box.take(here.letters)
+    here.box.show(msgspec.structs.replace(here.record, state="FINISHED", ended_ms=2))
+    faults.install(away)
+    try:
+        here.box.start()
+        here.box.close(0.2)
+        here.box.join(60.0)
+    finally:
+        faults.install(None)
+    assert not here.box.is_alive() and begun.status is OperationStatus.RUNNING
+
+
+def test_record_of_another_job_in_the_directory_counts_as_missing(here: Here) -> None:
+    """A command to this directory would reach the other job."""
+    here.place.write(msgspec.structs.replace(here.record, job_id="victim"))
+    assert here.place.read(here.record.run) is None
+    with pytest.raises(UnknownJobError, match="There is no job in this directory"):
+        job_at(here.place.address)
+
+
 # -- drivers in processes of their own, on the simulated engine --------------------------------------------------------------------
 
 
@@ -395,6 +451,19 @@ def test_job_without_a_record_is_described_by_its_lease(driver: Start) -> None:
     one = driver("bare").running()
     described = job_at(f"{one.directory}/checkpoints/bare")
     assert (described.job_id, described.state, described.owner.pid) == ("bare", "RUNNING", one.process.pid)
+
+
+def test_directory_with_the_lease_and_record_of_another_job_leads_to_no_driver(driver: Start) -> None:
+    """Somebody has copied them, so that a command to the copy stops the job of somebody else."""
+    one = driver("victim", **ALWAYS).running()
+    true = posted(one).record
+    copied = f"{one.directory}/checkpoints/bait"
+    shutil.copytree(str(true.place), copied)
+    found = find(copied)
+    assert (found.job_id, found.driver) == ("bait", None) and found.run != true.run
+    with pytest.raises(UnreachableError, match="job bait"):
+        driver_of(found).begin("cancel", CancelRequest())
+    assert one.record().state == "RUNNING"
 
 
 def test_command_from_another_host_needs_the_token(

@@ -124,7 +124,7 @@ def test_a_savepoint_and_a_stop_during_a_savepoint_and_nobody_waits_for_the_stop
 def test_a_cancel_while_the_output_of_a_stop_is_committed(
     held: Callable[[str], tuple[Driver, Hold]], tmp_path: Path
 ) -> None:
-    """What was decided comes to its end: the savepoint is there, and then the job is cancelled."""
+    """What was decided finishes: the savepoint is there, and then the job is cancelled."""
     running, hold = held("C10.decided")
     hold.on()
     stop = typed("stop", "held")

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tidegate.common import Configuration, JobExecutionResult, JobID, JobStatus
+from tidegate.connectors.values.sinks import CollectSink, collected
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.graph.transformation import Program
 
 
 class ScriptedJob:
-    """Finishes with ``error`` or well; ``collected`` is what its collect sink got."""
+    """Finishes with ``error`` or well."""
 
     job_id = "f" * 32
 
-    def __init__(self, collected: list[Any], error: BaseException | None, running: bool) -> None:
-        self._collected, self.error, self.running = collected, error, running
+    def __init__(self, error: BaseException | None, running: bool) -> None:
+        self.error, self.running = error, running
         self.cancelled = self.suspended = 0
 
     def status(self) -> JobStatus:
@@ -38,11 +38,10 @@ class ScriptedJob:
             raise error
         return JobExecutionResult(JobID(self.job_id), 1)
 
-    def collect(self, channel_id: str) -> Iterator[Any]:
-        yield from self._collected
-
 
 class RecordingExecutor:
+    """``collected``: what the collect sink of a job gets, at once."""
+
     def __init__(self) -> None:
         self.programs: list[Program] = []
         self.jobs: list[ScriptedJob] = []
@@ -52,7 +51,12 @@ class RecordingExecutor:
 
     def execute_async(self, program: Program) -> ScriptedJob:
         self.programs.append(program)
-        self.jobs.append(ScriptedJob(self.collected, self.error, self.running))
+        for sink in (getattr(t.spec, "sink", None) for t in program.transformations):
+            if isinstance(sink, CollectSink):
+                channel = collected(sink.channel_id)
+                channel.put("all", self.collected)
+                channel.close()
+        self.jobs.append(ScriptedJob(self.error, self.running))
         return self.jobs[-1]
 
 

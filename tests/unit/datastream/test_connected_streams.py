@@ -147,7 +147,7 @@ def test_side_outputs_and_timestamps_of_a_co_process_function(env: StreamExecuti
 
 
 def test_time_is_that_of_the_input_that_is_behind(env: StreamExecutionEnvironment) -> None:
-    """The second input never gets past 10, so no timer behind it fires before the end."""
+    """The second input never gets past 10, so no timer after it fires before the end."""
 
     class Watch(KeyedCoProcessFunction):
         def process_element1(self, value: Any, ctx: Any) -> Iterator[Any]:
@@ -225,7 +225,7 @@ def test_a_union_of_keyed_streams_keeps_the_records_of_a_key_together(env: Strea
     assert set().union(*places.values()) == {0, 1}
 
 
-def test_behind_a_union_of_keyed_streams_there_is_no_current_key(env: StreamExecutionEnvironment) -> None:
+def test_after_a_union_of_keyed_streams_there_is_no_current_key(env: StreamExecutionEnvironment) -> None:
     class Asks(MapFunction):
         def open(self, runtime_context: Any) -> None:
             runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))

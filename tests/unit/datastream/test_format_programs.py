@@ -52,7 +52,7 @@ def test_parquet_out_and_in(env: StreamExecutionEnvironment, tmp_path: Path) -> 
         assert sorted(found) == [(n, str(n)) for n in range(2000)]
 
 
-def test_columns_go_on_as_columns(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+def test_columns_stay_columns(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"n": list(range(1000)), "text": ["x"] * 1000}), tmp_path / "file")
     file_format = ParquetColumnarRowInputFormat(NUMBER, as_tuples=True)
     source = FileSource.for_bulk_file_format(file_format, str(tmp_path / "file")).build()

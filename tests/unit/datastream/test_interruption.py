@@ -178,7 +178,7 @@ def test_in_another_thread_no_handler_is_set() -> None:
 
 
 class Interrupting(SimulatedEngine):
-    """The signal comes while a round runs, in a thread of the job's, behind a checkpoint."""
+    """The signal comes while a round runs, in a thread of the job's, after a checkpoint."""
 
     armed = True
 
@@ -195,7 +195,9 @@ class Executor:
 
 
 @pytest.mark.parametrize("job_id", ["interrupted", None])
-def test_a_whole_program_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_id: str | None) -> None:
+def test_a_whole_program_says_how_to_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_id: str | None
+) -> None:
     executor.register_executor("interrupting", Executor)
     monkeypatch.setattr(Interrupting, "armed", True)
     keys: dict[str, Any] = {

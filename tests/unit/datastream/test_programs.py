@@ -155,7 +155,7 @@ def test_a_failing_function_is_named_with_operator_line_and_record(env: StreamEx
 
 
 class SameList(ProcessFunction):
-    """Emits one list again and again, and goes on changing it."""
+    """Emits one list again and again, and continues changing it."""
 
     def process_element(self, value: int, ctx: Any) -> Any:
         if not hasattr(self, "seen"):

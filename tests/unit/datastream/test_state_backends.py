@@ -106,7 +106,7 @@ def test_the_changelog_can_be_switched() -> None:
     assert settings(env) == {"state.changelog.enabled": "true"}
 
 
-def test_wrong_arguments_are_told() -> None:
+def test_wrong_arguments_are_reported() -> None:
     with pytest.raises(ArgumentTypeError, match="enable_changelog_state_backend"):
         StreamExecutionEnvironment.get_execution_environment().enable_changelog_state_backend("yes")  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="set_predefined_options"):

@@ -403,7 +403,7 @@ def test_a_keyed_stream_is_a_partitioning(env: StreamExecutionEnvironment, numbe
     assert last(env).name == "KEYED PROCESS"
 
 
-def test_a_second_key_replaces_the_first_and_behind_a_union_none_counts(
+def test_a_second_key_replaces_the_first_and_after_a_union_none_counts(
     env: StreamExecutionEnvironment, numbers: DataStream
 ) -> None:
     numbers.key_by(lambda v: "first").key_by(lambda v: "second").map(str)

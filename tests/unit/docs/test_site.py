@@ -1,9 +1,9 @@
-"""``make site``: strict, without dead links or anchors, without anything from another host, and with the whole API."""
+"""``make site``: strict, without dead links or anchors, without anything from another host, with the whole API and all versions."""
 
 from __future__ import annotations
 
 import json
-import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import tidegate
-from scripts import api_reference
+from scripts import api_reference, build_site
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.timeout(600)
@@ -40,14 +40,19 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("site") / "built"
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of all versions."""
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "scripts.build_site", "--site", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-6000:]
     assert "WARNING" not in done.stderr, done.stderr[-6000:]
     return out
+
+
+@pytest.fixture(scope="module")
+def site(place: Path) -> Path:
+    return place / tidegate.__version__
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +111,34 @@ def test_every_page_names_the_version_and_is_in_the_sidebar(site: Path, pages: d
         if path.name != "404.html":
             assert f"Tidegate {tidegate.__version__}: this site describes this version" in path.read_text()
             assert path in linked, f"{path.relative_to(site.resolve())} is not in the sidebar"
+
+
+def test_a_version_is_built_beside_others_and_the_front_page_leads_to_the_newest(place: Path, tmp_path: Path) -> None:
+    here = tidegate.__version__
+    assert {path.name for path in place.iterdir()} == {here, "versions.json", "index.html"}
+    wanted = [{"version": here, "title": here, "aliases": ["latest"]}]
+    assert json.loads((place / "versions.json").read_text()) == wanted
+    assert f'href="{here}/index.html"' in (place / "index.html").read_text()
+
+    for name in ("0.0.9", "0.10.0", "0.9.1", "1.0.0rc1", "notes", "0.5"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").write_text(name)
+    (tmp_path / "0.5" / "index.html").unlink()  # a build that has failed
+    build_site.list_versions(tmp_path)
+    found = json.loads((tmp_path / "versions.json").read_text())
+    assert [entry["version"] for entry in found] == ["1.0.0rc1", "0.10.0", "0.9.1", "0.0.9"]
+    assert [entry["aliases"] for entry in found] == [["latest"], [], [], []]
+    assert "url=1.0.0rc1/index.html" in (tmp_path / "index.html").read_text()
+
+
+def test_a_page_names_its_list_of_versions_and_the_way_to_the_newest(site: Path) -> None:
+    """What the script of the theme reads: tests/web/test_site_versions.py shows the selector in a browser."""
+    for name in ("index.html", "tutorials/fraud.html"):
+        text = (site / name).read_text()
+        (settings,) = re.findall(r'<script id="__config" type="application/json">(.*?)</script>', text)
+        up = "../" * name.count("/")
+        assert json.loads(settings)["version"] == {"provider": "mike", "default": "latest"}
+        assert json.loads(settings)["base"] == (up[:-1] or ".")
+        assert f'<a href="{up or "./"}../index.html"><strong>Read those of the newest version' in text.replace(
+            "././", "./"
+        )

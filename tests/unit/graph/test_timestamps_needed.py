@@ -1,4 +1,4 @@
-"""Event-time windows behind sources without timestamps: refused before the job starts, where that can be known."""
+"""Event-time windows after sources without timestamps: refused before the job starts, where that can be known."""
 
 from __future__ import annotations
 

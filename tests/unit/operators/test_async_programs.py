@@ -64,7 +64,7 @@ def numbers(env: StreamExecutionEnvironment, end: int, strategy: WatermarkStrate
 
 
 class Doubles(AsyncFunction):
-    """Some records take longer than those behind them."""
+    """Some records take longer than those after them."""
 
     async def async_invoke(self, value: int) -> list[int]:
         await asyncio.sleep(0.002 * (value % 3))

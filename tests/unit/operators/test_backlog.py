@@ -163,7 +163,7 @@ def form_of_int(key: int) -> Any:
     return form_of(PLAIN.pack([key])[1:])
 
 
-def test_event_time_waits_for_a_later_turn_of_one_subtask_behind_the_first_turn_of_another(files: Files) -> None:
+def test_event_time_waits_for_a_later_turn_of_one_subtask_after_the_first_turn_of_another(files: Files) -> None:
     """Turns count within a former subtask: the only log of another one may reach far beyond their begin."""
     [second] = kept(files, chunk(1), name="second").logs
     two = InFlightPart((msgspec.structs.replace(second, turn=1, watermark=5, end=30),))  # its first turn is through
@@ -208,7 +208,7 @@ def test_event_time_is_that_of_the_log_that_is_behind(files: Files) -> None:
     assert made.end == 8
 
 
-def test_what_comes_behind_several_logs_waits_for_all_of_them(files: Files) -> None:
+def test_what_comes_after_several_logs_waits_for_all_of_them(files: Files) -> None:
     both = InFlightPart((*kept(files, chunk(1), name="a").logs, *kept(files, chunk(2), name="b").logs))
     made = ChannelBacklog(both, files, None)
     made.keep("edge", chunk(3), watermark=100)
@@ -303,7 +303,7 @@ def test_pieces_grow_while_they_are_quick() -> None:
     assert len(sizes) < 30
 
 
-def test_a_slow_function_is_stopped_soon_behind_the_deadline() -> None:
+def test_a_slow_function_is_stopped_soon_after_the_deadline() -> None:
     done, sizes = worked(2_000, 10, 100_000)
     assert 1_000 <= done * 10 <= 1_250
     assert max(sizes) <= 16

@@ -194,7 +194,7 @@ def test_timestamps_some_of_which_are_missing_are_left_to_the_loop() -> None:
 
 
 def test_a_watermark_is_never_ahead_of_a_record() -> None:
-    """Record n * 1000 + i is of batch n, behind which the watermark is n."""
+    """Record n * 1000 + i is of batch n, after which the watermark is n."""
     odd: list[Given] = [([*range(3000, 3100), True], None), ([5000], None)]
     plain: list[Given] = [(range(n * 1000, n * 1000 + 90), None) for n in (0, 1, 2, 4, 6, 7)]
     batches = [*plain[:3], odd[0], plain[3], odd[1], *plain[4:]]
@@ -303,7 +303,7 @@ class Adds:
         return x
 
 
-def test_what_a_function_behind_changes_is_seen_at_the_next_record() -> None:
+def test_what_a_function_downstream_changes_is_seen_at_the_next_record() -> None:
     """A global, or an attribute of an object that two functions share."""
 
     def run(inline: bool) -> Any:

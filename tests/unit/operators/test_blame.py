@@ -1,4 +1,4 @@
-"""Errors of inlined functions: every error of a chain has the line of the user's it came from."""
+"""Errors of inlined functions: every error of a chain has the user's line that it came from."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_a_fan_out_gives_every_branch_all_records() -> None:
 
 
 def test_a_record_stays_as_it_was_emitted() -> None:
-    """A function may go on changing what it has emitted, and a reader what it was given."""
+    """A function may continue changing what it has emitted, and a reader what it was given."""
     kept: list[Any] = []
 
     def keep(value: Any) -> list[Any]:

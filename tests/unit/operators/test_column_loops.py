@@ -321,7 +321,7 @@ def test_a_function_that_comes_to_be_named_as_a_builtin_finds_the_current_key(tm
     assert kinds == [{int}, {tuple}, {tuple}]
 
 
-def test_behind_the_last_record_its_key_is_the_current_one(tmp_path: Path) -> None:
+def test_after_the_last_record_its_key_is_the_current_one(tmp_path: Path) -> None:
     LastKeyAtTheEnd.seen.clear()
     check(tmp_path, lambda: [MapSpec(LastKeyAtTheEnd())])
     assert len(LastKeyAtTheEnd.seen) == 5 and len(set(LastKeyAtTheEnd.seen)) == 1

@@ -60,7 +60,7 @@ def text_count(numbers: Any) -> Any:
     return pairs.key_by(lambda pair: pair[0], key_type=Types.STRING()).process(Count())
 
 
-def test_the_keyed_count_is_on_columns_up_to_the_shuffle_and_inlined_behind_it() -> None:
+def test_the_keyed_count_is_on_columns_up_to_the_shuffle_and_inlined_after_it() -> None:
     assert [(e.operator, e.how) for e in explained(keyed_count)] == [
         ("Map", "on columns"),
         ("key of 'Map'", "on columns"),

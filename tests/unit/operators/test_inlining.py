@@ -225,7 +225,7 @@ def test_an_error_names_the_users_line_and_the_record() -> None:
     assert "ZeroDivisionError" in message and "record 0" in message
 
 
-def test_an_error_behind_an_inlined_function_is_the_others() -> None:
+def test_an_error_after_an_inlined_function_is_the_others() -> None:
     def fails(value: int) -> int:
         return value["x"]  # type: ignore[index,no-any-return]
 
@@ -392,7 +392,7 @@ def test_what_is_called_gives_the_same_beside_inlined_functions(function: Callab
     same([MapSpec(lambda v: v + 1), MapSpec(function), MapSpec(lambda v: [v])], [3, 4, -1, 2])
 
 
-def test_an_unset_variable_is_an_error_also_behind_a_record_that_set_it() -> None:
+def test_an_unset_variable_is_an_error_also_after_a_record_that_set_it() -> None:
     values, message = outcome([MapSpec(maybe_unset)], [5, 0], inline=True)
     assert values == [5] and "UnboundLocalError" in message
 
@@ -402,7 +402,7 @@ def test_the_changed_closure_is_seen() -> None:
     assert outcome([MapSpec(add), MapSpec(read)], [1, 1], inline=True)[0] == [2, 3]
 
 
-def test_an_error_behind_a_yield_is_not_caught_by_the_function_that_yielded() -> None:
+def test_an_error_after_a_yield_is_not_caught_by_the_function_that_yielded() -> None:
     def fails(value: int) -> int:
         raise ValueError(value)
 
@@ -518,7 +518,7 @@ def test_helper_that_is_replaced_is_seen_by_the_next_batch_deep_in_a_chain(monke
     assert seen == [2, "<lambda>"]
 
 
-def test_the_code_behind_yields_does_not_grow_without_end() -> None:
+def test_the_code_after_yields_does_not_grow_without_end() -> None:
     specs = [FlatMapSpec(three_yields)] * 25
     assert outcome(specs, [5], inline=True) == ([5], "")
     assert len(same(specs, [7])) == 51

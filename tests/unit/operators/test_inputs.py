@@ -155,7 +155,7 @@ def test_a_subtask_between_two_splits_is_idle_only_if_no_other_split_comes(await
 
 
 def test_even_channels_without_watermarks_take_turns_by_their_chunks() -> None:
-    """Spark hands over one sender's rows after the other's: an assigner behind them sees the streams side by side."""
+    """Spark hands over one sender's rows after the other's: an assigner after them sees the streams side by side."""
     channel = ChannelInput({(7, s): Status() for s in range(2)}, even=True)
     rows = [row for s in range(2) for row in [*(data(n, s, MIN_WATERMARK) for n in range(3 + s)), barrier(3 + s, s)]]
     out = [(ready[4], ready[5]) for row in rows for ready in channel.ready(row)]

@@ -152,7 +152,7 @@ class Count(KeyedProcessFunction):
 
 
 class Interrupted(SimulatedEngine):
-    """Suspends its job in the run that comes next in ``plan``, so that the next life goes on."""
+    """Suspends its job in the run that comes next in ``plan``, so that the next life continues."""
 
     def __init__(self, runs: int) -> None:
         super().__init__(seed=1)

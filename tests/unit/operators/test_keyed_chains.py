@@ -80,7 +80,7 @@ class Sums(Base):
 
 
 class Remembers(Base):
-    """A map behind timers: what they emit has a key here too."""
+    """A map after timers: what they emit has a key here too."""
 
     def map(self, value: Any) -> Any:
         seen = (self.state.value() or 0) + 1

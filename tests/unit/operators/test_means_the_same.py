@@ -159,7 +159,7 @@ def test_fields_of_a_record_in_columns_need_not_be_let_go() -> None:
 
 
 def test_a_name_that_comes_to_stand_for_another_function_is_called_from_the_function() -> None:
-    """Before a chunk: the loop does not go on with what it has relied on."""
+    """Before a chunk: the loop does not continue with what it has relied on."""
     function = written("lambda x: measure(x)", {"measure": len})
     root = chain_of([MapSpec(function)])
     loop, seen = Loop(root, Bindings(root), into=False), []

@@ -43,7 +43,7 @@ def received(edge: EdgeOutput) -> dict[int, list[Any]]:
     return got
 
 
-def test_rebalance_spreads_evenly_and_goes_on_where_it_stopped() -> None:
+def test_rebalance_spreads_evenly_and_continues_where_it_stopped() -> None:
     edge = output(Ship.REBALANCE)
     got = fill(edge, list(range(10)))
     assert sorted(len(v) for v in got.values()) == [3, 3, 4]

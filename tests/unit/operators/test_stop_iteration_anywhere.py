@@ -104,7 +104,7 @@ class TwoPhases(TwoPhaseCommitSinkFunction):
 
 
 class Numbers(Source, SplitEnumerator, SplitReader):
-    """A source of the user's; ``stops``: the part of it that does."""
+    """A source of the user; ``stops``: the part of it that does."""
 
     def __init__(self, stops: str, planned: int = 0) -> None:
         self.stops, self.planned = stops, planned

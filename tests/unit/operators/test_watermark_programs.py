@@ -1,4 +1,4 @@
-"""Event time in whole programs: generators of the user's own, progress within a round, sources that wait for each other."""
+"""Event time in whole programs: the user's generators, progress within a round, sources that wait for each other."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def lateness(directory: Path, where: str, **options: Any) -> list[Any]:
 
 
 def expected_lateness() -> list[Any]:
-    """Flink's rule, in plain Python: a watermark stands exactly behind the record whose ``on_event`` has emitted it."""
+    """Flink's rule, in plain Python: a watermark stands exactly after the record whose ``on_event`` has emitted it."""
     out, watermark = [], -(1 << 63)
     for n, value in enumerate(marked(120)):
         out.append((value, watermark))
@@ -95,7 +95,7 @@ def expected_lateness() -> list[Any]:
 @pytest.mark.parametrize("where", ["source", "assigner"])
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_a_watermark_stands_exactly_behind_the_record_that_emitted_it(
+def test_a_watermark_stands_exactly_after_the_record_that_emitted_it(
     tmp_path: Path, where: str, limit: int, parallelism: int
 ) -> None:
     """However the input is cut into rounds, and in other subtasks too."""
@@ -104,7 +104,7 @@ def test_a_watermark_stands_exactly_behind_the_record_that_emitted_it(
 
 
 class InThePast(KeyedProcessFunction):
-    """Every record sets the same timer, behind all watermarks."""
+    """Every record sets the same timer, after all watermarks."""
 
     def process_element(self, value: Any, ctx: Any) -> Any:
         ctx.timer_service().register_event_time_timer(-1)
@@ -286,7 +286,7 @@ def test_without_an_interval_only_on_event_emits(tmp_path: Path) -> None:
 
 
 class Clocked(WatermarkGenerator):
-    """Event time goes on though no record comes: it counts how often it was asked."""
+    """Event time continues though no record comes: it counts how often it was asked."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -437,7 +437,7 @@ def test_a_generator_that_goes_wrong_is_named(tmp_path: Path, generator: Any, me
         assert message in str(failed.value.__cause__)
 
 
-def test_a_restart_goes_on_with_the_generator_of_the_checkpoint(tmp_path: Path) -> None:
+def test_a_restart_continues_with_the_generator_of_the_checkpoint(tmp_path: Path) -> None:
     """Lateness after a restore is that of a run without the failure."""
     values = marked(120)[:60]
     steps: list[Any] = [At(value[1], value) for value in values]

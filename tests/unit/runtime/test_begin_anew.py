@@ -72,7 +72,7 @@ def test_nothing_committed_is_nothing_to_refuse(tmp_path: Path) -> None:
     assert run(job) is JobStatus.FINISHED
 
 
-def test_told_once_it_is_told_for_that_run_only(tmp_path: Path) -> None:
+def test_the_option_counts_for_one_run_only(tmp_path: Path) -> None:
     """The run that began anew is cancelled before its first checkpoint: the output of the first is still there."""
     job = SmallJob(tmp_path, *range(30))
     run(job, 5)
@@ -92,7 +92,7 @@ def test_the_option_left_set_skips_no_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["suspend", "cancel"])
-def test_kept_checkpoints_go_on(tmp_path: Path, how: str) -> None:
+def test_kept_checkpoints_continue(tmp_path: Path, how: str) -> None:
     job = SmallJob(tmp_path, *range(30))
     retain = {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"}
     status = run(job, 5, how, **(retain if how == "cancel" else {}))

@@ -84,7 +84,7 @@ def build(env: StreamExecutionEnvironment, shape: Shape, numbers: range, *, ends
 
 
 def expected(shape: Shape) -> list[tuple[int, ...]]:
-    """What the resumed job puts out: steps it has from before go on, new ones begin with nothing."""
+    """What the resumed job puts out: steps it has from before continue, new ones begin with nothing."""
     totals: Counter[tuple[str, int]] = Counter()
     rows: list[tuple[int, ...]] = []
     for n in range(ALL):
@@ -112,7 +112,7 @@ def environment(directory: Path, job_id: str, **keys: Any) -> StreamExecutionEnv
 
 @pytest.fixture(scope="module")
 def left_behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``savepoint`` and ``job/chk-<n>`` of a job that was cancelled behind thirty numbers, in a directory of their own."""
+    """``savepoint`` and ``job/chk-<n>`` of a job that was cancelled after thirty numbers, in a directory of their own."""
     first, kept = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("kept")
     env = environment(first, "first")
     build(env, Shape(), range(BEFORE), ends=False).print()

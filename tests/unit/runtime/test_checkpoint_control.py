@@ -158,7 +158,7 @@ def test_expired_ones_count(tmp_path: Path) -> None:
 # -- C9 ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_pause_is_kept_also_behind_a_failed_one(tmp_path: Path) -> None:
+def test_the_pause_is_kept_also_after_a_failed_one(tmp_path: Path) -> None:
     settings = {PREFIX + "min-pause": 50, PREFIX + "max-concurrent-checkpoints": 3}
     job = Job(tmp_path, **settings, **{PREFIX + "tolerable-failed-checkpoints": 1})
     not_stored(2)

@@ -213,7 +213,7 @@ def test_as_json(ended: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_a_history_what_is_there_is_read(ended: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The driver was killed behind step 7: the history was not written."""
+    """The driver was killed after step 7: the history was not written."""
     Files(ended).delete("history.json")
     show(ended, json=True)
     [first] = json.loads(capsys.readouterr().out)["checkpoints"]

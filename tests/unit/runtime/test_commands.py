@@ -216,7 +216,7 @@ class Noted(SimulatedEngine):
         super().stop()
 
 
-def test_no_round_begins_behind_a_cancellation(tmp_path: Path) -> None:
+def test_no_round_begins_after_a_cancellation(tmp_path: Path) -> None:
     """The job's thread takes the command before the one who cancels has come any further. Nobody would cancel that round."""
     job, engine, idle = SmallJob(tmp_path), Noted(), threading.Event()
     job.source = ScriptedSource([1, Pause(200), 2], ends=False)

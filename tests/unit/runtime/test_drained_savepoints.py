@@ -1,4 +1,4 @@
-"""Stopped with drain: event time comes to its end before the savepoint, and who resumes from it has an event time of its own."""
+"""Stopped with drain: event time finishes before the savepoint, and who resumes from it has an event time of its own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def committed(directory: Path) -> list[Any]:
 
 @pytest.mark.parametrize("widths", [(1, 3), (3, 2)])
 @pytest.mark.parametrize("drain", [False, True])
-def test_drain_fires_what_waits_and_a_resumed_job_goes_on(tmp_path: Path, widths: tuple[int, int], drain: bool) -> None:
+def test_drain_fires_what_waits_and_a_resumed_job_continues(
+    tmp_path: Path, widths: tuple[int, int], drain: bool
+) -> None:
     steps = [At(n, n) for n in range(25)]
     job = summing(tmp_path, widths[0], steps)
     eventually(lambda: len(committed(tmp_path)) >= 2)  # the first window

@@ -1,4 +1,4 @@
-"""Sources that end: checkpoints go on beside them, a last one commits the rest; and what a job does without."""
+"""Sources that end: checkpoints continue beside them, a last one commits the rest; and what a job does without."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def completed_ids(directory: Path) -> list[int]:
 # -- on ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_checkpoints_go_on_beside_a_source_that_has_ended(tmp_path: Path) -> None:
+def test_checkpoints_continue_beside_a_source_that_has_ended(tmp_path: Path) -> None:
     master_of(program(tmp_path), tmp_path).run()
     assert committed(tmp_path) == [*SHORT, *LONG]
     assert len(completed_ids(tmp_path)) >= 2
@@ -99,7 +99,7 @@ def test_checkpoints_go_on_beside_a_source_that_has_ended(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_restored_from_a_checkpoint_with_a_finished_source(tmp_path: Path, parallelism: int) -> None:
-    """Killed long behind the end of the short one, and started again, maybe wider: its numbers are not read again."""
+    """Killed long after the end of the short one, and started again, maybe wider: its numbers are not read again."""
     master = master_of(program(tmp_path), tmp_path)
 
     def die(name: str, where: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ def test_restored_from_a_checkpoint_with_a_finished_source(tmp_path: Path, paral
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_restarted_behind_the_end_of_a_source(tmp_path: Path, parallelism: int) -> None:
+def test_restarted_after_the_end_of_a_source(tmp_path: Path, parallelism: int) -> None:
     fails = Fail(str(tmp_path))
     made = program(tmp_path, fails, 24, 25, 26, parallelism=parallelism, **RESTARTS)
     master = master_of(made, tmp_path)
@@ -130,7 +130,7 @@ def test_restarted_behind_the_end_of_a_source(tmp_path: Path, parallelism: int) 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_bounded_source_beside_one_without_end(tmp_path: Path, parallelism: int) -> None:
-    """Stopped with a savepoint long behind the end of the short one, and resumed, maybe wider."""
+    """Stopped with a savepoint long after the end of the short one, and resumed, maybe wider."""
     stop = StopWithSavepoint(f"{tmp_path}/savepoint")
     master_of(program(tmp_path, ends=False), tmp_path, {4: stop}).run()
     assert set(SHORT) <= set(committed(tmp_path)) < {*SHORT, *LONG}
@@ -144,7 +144,7 @@ def test_a_bounded_source_beside_one_without_end(tmp_path: Path, parallelism: in
 # -- off ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_without_it_none_is_taken_behind_the_end_of_a_source(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_it_none_is_taken_after_the_end_of_a_source(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     master = master_of(program(tmp_path, **OFF), tmp_path)
     master.run()
@@ -156,7 +156,7 @@ def test_without_it_none_is_taken_behind_the_end_of_a_source(tmp_path: Path, cap
 
 
 def test_without_it_what_was_committed_before_stays(tmp_path: Path) -> None:
-    """Checkpoints until the first source ends, whole ones, and nothing of what comes behind."""
+    """Checkpoints until the first source ends, whole ones, and nothing of what comes after."""
     master_of(program(tmp_path, short=range(12), **OFF), tmp_path).run()
     assert completed_ids(tmp_path) == [1]
     there = committed(tmp_path)
@@ -172,7 +172,7 @@ def test_without_it_a_job_that_had_finished_is_not_run_again(tmp_path: Path) -> 
     assert committed(tmp_path) == []
 
 
-def test_without_it_a_failure_behind_the_end_reads_all_again(tmp_path: Path) -> None:
+def test_without_it_a_failure_after_the_end_reads_all_again(tmp_path: Path) -> None:
     made = program(tmp_path, Fail(str(tmp_path)), 24, **OFF, **RESTARTS)
     master = master_of(made, tmp_path)
     master.run()
@@ -180,7 +180,7 @@ def test_without_it_a_failure_behind_the_end_reads_all_again(tmp_path: Path) -> 
     assert committed(tmp_path) == []
 
 
-def test_without_it_nobody_gets_a_checkpoint_or_a_savepoint_behind_the_end(tmp_path: Path) -> None:
+def test_without_it_nobody_gets_a_checkpoint_or_a_savepoint_after_the_end(tmp_path: Path) -> None:
     checkpoint, savepoint = TriggerCheckpoint(), TriggerSavepoint(f"{tmp_path}/savepoint")
     master_of(program(tmp_path, **OFF), tmp_path, {2: checkpoint, 3: savepoint}).run()
     with pytest.raises(CheckpointError, match=r"a source has ended, and execution\.checkpointing\.checkpoints-after"):

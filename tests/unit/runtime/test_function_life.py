@@ -1,4 +1,4 @@
-"""The life of a function object: opened before its first record, closed behind its last one."""
+"""The life of a function object: opened before its first record, closed after its last one."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.runtime.phase import Telling
+from tidegate.runtime.phase import Notifying
 from tidegate.runtime.statistics import Listener
 from tidegate.testing.simulation.engine import SimulatedEngine
 
@@ -81,7 +81,7 @@ def test_a_listener_that_fails_fails_nothing(tmp_path: Path, caplog: pytest.LogC
 
 
 class Told:
-    """A map function that writes down what it is told; ``told`` is shared because the simulated workers are this process."""
+    """A map function that writes down its notifications; ``told`` is shared because the simulated workers are this process."""
 
     told: ClassVar[list[int]] = []
 
@@ -106,7 +106,7 @@ class AsksWhileTelling(SimulatedEngine):
     target = ""
 
     def run(self, plan: RoundPlan) -> list[Ack]:
-        if isinstance(self.master._attempt and self.master._attempt.phase, Telling):
+        if isinstance(self.master._attempt and self.master._attempt.phase, Notifying):
             self.asked = self.master.submit(StopWithSavepoint(self.target))
         return super().run(plan)
 
@@ -130,7 +130,7 @@ def test_the_last_checkpoint_is_told_too(tmp_path: Path) -> None:
     assert Told.told == [1]
 
 
-def test_what_fails_behind_the_last_checkpoint_does_not_fail_a_job_whose_output_is_committed(
+def test_what_fails_after_the_last_checkpoint_does_not_fail_a_job_whose_output_is_committed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Told.told.clear()

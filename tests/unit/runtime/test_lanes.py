@@ -81,7 +81,7 @@ class Site:
 
 
 def test_the_next_round_runs_while_the_last_checkpoint_is_stored(tmp_path: Path) -> None:
-    """Step 7 of the first checkpoint does not begin before the round behind it has: with one line of work it never would."""
+    """Step 7 of the first checkpoint does not begin before the round after it has: with one line of work it never would."""
     running = threading.Event()
     site = Site(tmp_path, round_4=running.set)
     overlapped: list[bool] = []
@@ -126,7 +126,7 @@ def test_two_checkpoints_are_under_way_if_the_user_allows_it(tmp_path: Path) -> 
 
 
 def test_a_checkpoint_that_could_not_be_stored_goes_into_the_next(tmp_path: Path) -> None:
-    """The round behind it has been accepted by then: what both have prepared is committed, in order."""
+    """The round after it has been accepted by then: what both have prepared is committed, in order."""
     running = threading.Event()
     site = Site(tmp_path, round_4=running.set)
 
@@ -145,8 +145,8 @@ def test_a_checkpoint_that_could_not_be_stored_goes_into_the_next(tmp_path: Path
     assert set(reasons[1:]) == {""}
 
 
-def test_storage_that_does_not_answer_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Rounds go on, so somebody has to say why nothing is committed any more."""
+def test_storage_that_does_not_answer_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Rounds continue, so somebody has to say why nothing is committed any more."""
     site = Site(tmp_path)
     site.at["C4.before-publish"] = lambda: site.clock.advance(5_000)
     site.run(**{"execution.checkpointing.timeout": 4_000})
@@ -222,7 +222,7 @@ def test_cancelling_waits_for_the_commit_that_has_begun(tmp_path: Path) -> None:
 
 
 def test_a_lost_lease_stops_both_lanes(tmp_path: Path) -> None:
-    """A newer driver has claimed the directory: the lane finds it in step 7, the round behind it counts for nothing."""
+    """A newer driver has claimed the directory: the lane finds it in step 7, the round after it counts for nothing."""
     site = Site(tmp_path)
 
     def take_over() -> None:

@@ -219,7 +219,7 @@ def test_cancelling_a_job_that_has_ended_changes_nothing(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("point", ["C7.discard-recorded", "C2.cut"])
 def test_cancelling_a_job_ends_in_one_status_whenever_it_comes(tmp_path: Path, point: str) -> None:
-    """Behind the last commit it finishes all the same, before it is cancelled; never does it stay between."""
+    """After the last commit it finishes all the same, before it is cancelled; never does it stay between."""
     seen: list[JobStatus] = []
 
     def cancel(master: JobMaster) -> None:

@@ -87,7 +87,7 @@ def test_a_discarded_round_is_planned_again_from_the_same_place() -> None:
     assert p.snapshots() == before_accept
 
 
-def test_positions_continue_behind_accepted_rounds_only() -> None:
+def test_positions_continue_after_accepted_rounds_only() -> None:
     p = planner(end=199_999)
     seen: list[tuple[Any, Any]] = []
     turn = 0

@@ -133,7 +133,7 @@ def test_a_damaged_state_file_too(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("what", ["metadata", "state"])
 @pytest.mark.parametrize("how", DAMAGES)
-def test_without_output_behind_it_the_one_before_is_taken(tmp_path: Path, what: str, how: str) -> None:
+def test_without_output_after_it_the_one_before_is_taken(tmp_path: Path, what: str, how: str) -> None:
     job = Damaged(tmp_path, quiet=True)
     job.damage_metadata(how=how) if what == "metadata" else job.damage_state(how)
     before = job.small.committed()
@@ -143,7 +143,7 @@ def test_without_output_behind_it_the_one_before_is_taken(tmp_path: Path, what: 
     assert not job.files.list("shared")  # and nothing is left of the damaged one
 
 
-def test_it_can_be_killed_again_and_goes_on_from_what_it_took(tmp_path: Path) -> None:
+def test_it_can_be_killed_again_and_continues_from_what_it_took(tmp_path: Path) -> None:
     job = Damaged(tmp_path, quiet=True)
     job.damage_metadata()
 
@@ -254,7 +254,7 @@ def test_one_with_which_the_job_was_told_to_end_is_never_passed_over(tmp_path: P
 
 
 def test_metadata_that_was_published_and_not_written_down(tmp_path: Path) -> None:
-    """The driver died behind the publish, and what it left is torn: it may have been committed, nobody knows."""
+    """The driver died after the publish, and what it left is torn: it may have been committed, nobody knows."""
     job = Damaged(tmp_path, quiet=True)
 
     def die(name: str, where: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ def savepoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_all_misfits_of_all_operators_are_told_at_once(savepoint: str, tmp_path: Path, parallelism: int) -> None:
+def test_all_misfits_of_all_operators_are_reported_at_once(savepoint: str, tmp_path: Path, parallelism: int) -> None:
     before = files_below(savepoint)
     with pytest.raises(RestoreError) as refused:
         resume(changed(), savepoint, tmp_path, parallelism)
@@ -96,7 +96,7 @@ def test_what_reading_shows_and_what_functions_declare_is_one_report(
     assert {path for path in files_below(tmp_path / "checkpoints") if "/lease/" not in path} == set()
 
 
-def test_what_reading_shows_is_told_where_the_states_fit(savepoint: str, tmp_path: Path) -> None:
+def test_what_reading_shows_is_reported_where_the_states_fit(savepoint: str, tmp_path: Path) -> None:
     with pytest.raises(RestoreError) as refused:
         resume(torn(), savepoint, tmp_path)
     assert re.findall(r"- (.*)", str(refused.value.found)) == _READ

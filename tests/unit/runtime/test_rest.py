@@ -51,7 +51,7 @@ def test_every_round_is_that_of_a_checkpoint(tmp_path: Path) -> None:
     view = ended(tmp_path)
     assert sum(r.records_in for r in view.rounds) == 400
     between = [r for r in view.rounds if r.checkpoint_id is None]
-    assert len(between) <= 1  # behind the first, which had no round before it to be measured by
+    assert len(between) <= 1  # after the first, which had no round before it to be measured by
     assert 4 <= len(view.checkpoints) <= 7
 
 
@@ -63,6 +63,6 @@ def test_every_round_is_that_of_a_checkpoint(tmp_path: Path) -> None:
         {"tidegate.round.target-time": 50},  # the rest ends with the target time, whatever the interval is
     ],
 )
-def test_else_rounds_go_on(tmp_path: Path, other: dict[str, Any]) -> None:
+def test_rounds_continue_otherwise(tmp_path: Path, other: dict[str, Any]) -> None:
     view = ended(tmp_path, **other)
     assert len([r for r in view.rounds if r.checkpoint_id is None]) > 10

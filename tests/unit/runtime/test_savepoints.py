@@ -66,7 +66,7 @@ def test_stopped_with_a_savepoint_and_resumed_elsewhere(tmp_path: Path) -> None:
     assert job.committed() == list(range(10))
 
 
-def test_the_same_job_goes_on_from_its_own_savepoint(tmp_path: Path) -> None:
+def test_the_same_job_continues_from_its_own_savepoint(tmp_path: Path) -> None:
     job = SmallJob(tmp_path, *range(40))
     handle = started(job, **RARELY)
     path = handle.submit(StopWithSavepoint(f"{tmp_path}/sp")).answer.result(PATIENCE_S)
@@ -136,7 +136,7 @@ def test_a_directory_that_cannot_be_written_changes_nothing(tmp_path: Path, comm
 
 @pytest.mark.parametrize("drain", [False, True])
 def test_no_space_for_the_savepoint_a_job_was_to_stop_with(tmp_path: Path, drain: bool) -> None:
-    """Without drain the job goes on, with it a restart goes back to before the end of event time."""
+    """Without drain the job continues, with it a restart goes back to before the end of event time."""
     job = endless(tmp_path)
     restarts = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": 0}
     handle = started(job, **RARELY, **restarts)
@@ -215,7 +215,7 @@ def test_a_job_without_checkpoints_takes_savepoints_too(tmp_path: Path) -> None:
 
 
 def held(point: str) -> tuple[threading.Event, threading.Event]:
-    """Whoever passes the point waits there: reached, go on."""
+    """Whoever passes the point waits there: reached, continue."""
     reached, go_on = threading.Event(), threading.Event()
 
     def hook(name: str, where: dict[str, Any]) -> None:
@@ -228,7 +228,7 @@ def held(point: str) -> tuple[threading.Event, threading.Event]:
 
 
 def test_a_savepoint_during_a_savepoint(tmp_path: Path) -> None:
-    """The flow goes on meanwhile, checkpoints are stored and committed, and each has a directory of its own."""
+    """The flow continues meanwhile, checkpoints are stored and committed, and each has a directory of its own."""
     job = endless(tmp_path)
     handle = started(job, **RARELY)
     reached, go_on = held("C11.copied")
@@ -289,7 +289,7 @@ def test_a_cancel_during_a_savepoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("point", ["C10.decided", "C6.before-commit", "C6.all-committed"])
 def test_a_cancel_during_the_commit_of_a_stop(tmp_path: Path, point: str) -> None:
-    """What was decided comes to its end first: the savepoint is there and its output committed; then the job is cancelled."""
+    """What was decided finishes first: the savepoint is there and its output committed; then the job is cancelled."""
     job = endless(tmp_path)
     handle = started(job, **RARELY)
     reached, go_on = held(point)
@@ -350,7 +350,7 @@ def test_while_the_job_restarts(tmp_path: Path) -> None:
 # -- ids -------------------------------------------------------------------------------------------------------------------
 
 
-def test_operators_without_a_uid_are_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_operators_without_a_uid_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     handle = started(endless(tmp_path), **RARELY, **{"tidegate.job-id": None})
     assert "operators have no uid:" not in caplog.text  # its checkpoints are for nobody else
     for _ in range(2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -45,6 +45,18 @@ def test_what_subtasks_assume_without_a_job_are_the_same_defaults() -> None:
         assert getattr(of_subtask, name) == getattr(of_job, name), name
     source = inspect.getsource(Settings)
     assert not re.findall(r": (?:int|str) = [\d\"']", source), "a default of its own"
+
+
+def test_settings_of_tasks_have_all_that_the_job_has_set() -> None:
+    """Whoever runs rounds: the job, a replay or a harness. Only the job itself looks for heavy keys."""
+    shared = {field.name for field in fields(Settings)} & {field.name for field in fields(JobSettings)}
+    shared -= {"job_id", "heavy_keys"}
+    assert {"json_fields", "fast_json", "compressed", "batch_mode", "force_unaligned"} <= shared
+    given: dict[str, Any] = {name: {name: "set"} for name in shared}
+    of_tasks = replace(JobSettings.of({}), inline_functions=False, **given).of_tasks("job", "root", "local")
+    assert {name: getattr(of_tasks, name) for name in shared} == given
+    assert not of_tasks.inline
+    assert (of_tasks.job_id, of_tasks.root, of_tasks.local_root) == ("job", "root", "local")
 
 
 def test_what_is_set_wins_also_when_it_is_nought_or_false() -> None:

@@ -1,4 +1,4 @@
-"""State files stored behind the rounds: rounds go on meanwhile, and whatever can be restored is on storage."""
+"""State files stored behind the rounds: rounds continue meanwhile, and whatever can be restored is on storage."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def is_stored(name: str, where: dict[str, Any], place: Path) -> bool:
     return name == "storage.write" and where["path"].startswith(f"{place}/checkpoints/job/shared/")
 
 
-def test_rounds_go_on_while_state_is_stored(tmp_path: Path) -> None:
+def test_rounds_continue_while_state_is_stored(tmp_path: Path) -> None:
     """Every state file waits, half stored, until two more rounds were accepted: had rounds to wait for it, none would be."""
     rounds = threading.Condition()
     accepted, waited = [0], [0]

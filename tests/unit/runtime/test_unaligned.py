@@ -99,7 +99,7 @@ def test_records_are_processed_in_their_order_and_once(tmp_path: Path) -> None:
     assert Time.seen == list(range(1000))
 
 
-def test_the_last_checkpoint_has_nothing_in_flight_and_the_job_ends_behind_it(tmp_path: Path) -> None:
+def test_the_last_checkpoint_has_nothing_in_flight_and_the_job_ends_after_it(tmp_path: Path) -> None:
     job = SlowJob(tmp_path, behind_a_shuffle)
     job.run(**UNALIGNED)
     assert unaligned_of(job)
@@ -219,7 +219,7 @@ def test_batch_mode_has_nothing_to_put_them_into(tmp_path: Path) -> None:
         other.run(**{"execution.runtime-mode": "BATCH", "execution.state-recovery.path": path})
 
 
-def test_another_job_goes_on_from_them_and_copies_what_is_left(tmp_path: Path) -> None:
+def test_another_job_continues_from_them_and_copies_what_is_left(tmp_path: Path) -> None:
     """Its own checkpoints refer to no file of the other's directory."""
     job = SlowJob(tmp_path, behind_a_shuffle)
     path = f"{job.files.root}/chk-{crash_behind(job, 3).checkpoint_id}"
@@ -255,7 +255,7 @@ def forward(env: Any) -> Any:
 
 
 @pytest.mark.parametrize("parallelism", [2, 3])
-def test_records_of_a_key_stay_in_order_over_a_rescale_behind_a_forward_connection(
+def test_records_of_a_key_stay_in_order_over_a_rescale_after_a_forward_connection(
     parallelism: int, tmp_path: Path
 ) -> None:
     """New ones would come by another subtask than those in flight, so none are."""

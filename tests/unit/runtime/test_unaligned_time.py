@@ -33,7 +33,7 @@ def source(env: StreamExecutionEnvironment, name: str, limit: int, strategy: Any
 
 
 @pytest.mark.parametrize("records", [100, 103, 150, 153])
-def test_event_time_goes_on_behind_a_split_that_has_ended(records: int, tmp_path: Path) -> None:
+def test_event_time_continues_after_a_split_that_has_ended(records: int, tmp_path: Path) -> None:
     marks = WatermarkStrategy.for_monotonous_timestamps()
     short, long = [At(n, n) for n in range(records)], [At(n, n) for n in range(400)]
     job = SlowJob(tmp_path, lambda env: source(env, "splits", 100_000, marks, short, long).process(Watching()))
@@ -79,7 +79,7 @@ def timed_behind_a_shuffle(env: StreamExecutionEnvironment) -> Any:
 def test_what_several_subtasks_had_in_flight_is_not_late_in_one(
     parallelism: int, checkpoint: int, tmp_path: Path
 ) -> None:
-    """One subtask's records come behind another's, over several rounds: time stands still until all are through."""
+    """One subtask's records come after another's, over several rounds: time stands still until all are through."""
     job = SlowJob(tmp_path, timed_behind_a_shuffle)
     crash_behind(job, checkpoint, **{"parallelism.default": 3})
     job.run(parallelism, **UNALIGNED)
@@ -124,7 +124,7 @@ def sliding(env: StreamExecutionEnvironment) -> Any:
 
 @pytest.mark.parametrize("checkpoint", [1, 2, 3])
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
-def test_a_window_that_one_subtask_has_fired_does_not_fire_again_behind_a_rescale(
+def test_a_window_that_one_subtask_has_fired_does_not_fire_again_after_a_rescale(
     parallelism: int, checkpoint: int, tmp_path: Path
 ) -> None:
     """The subtasks of an unaligned checkpoint are not at the same event time; the one that is furthest behind counts."""

@@ -95,7 +95,7 @@ def test_a_round_waits_a_quarter_of_a_round_at_most(driver: Driver) -> None:
     assert driver.hold_ms() == 0
 
 
-def test_the_rounds_behind_it_do_not_wait_for_the_same_checkpoint(driver: Driver) -> None:
+def test_the_rounds_after_it_do_not_wait_for_the_same_checkpoint(driver: Driver) -> None:
     """Before the first one is through nobody knows that storage is slow: but that it has not answered yet is known."""
     driver.begin()
     driver.clock.advance(200)

@@ -66,7 +66,7 @@ def run(
     rough: bool = True,
     settings: dict[str, Any] | None = None,
 ) -> Simulation:
-    """A life for each parallelism: each but the last crashes behind its first or second checkpoint."""
+    """A life for each parallelism: each but the last crashes after its first or second checkpoint."""
     crashes = [Fault(life, "C7.subsumed", 1 + life % 2, Kind.CRASH) for life in range(len(parallelism) - 1)]
     chances = ROUGH if rough else Chances()
     scenario = ApiScenario(build, expected)

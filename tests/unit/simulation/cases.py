@@ -128,7 +128,7 @@ def _run_case(case: Case, root: str) -> Simulation:
 
 
 def _run_two_drivers(case: Case, root: str) -> Simulation:
-    """Fault C9: the old driver is stopped and taken for dead, its successor starts, then the old one goes on. Whether the
+    """Fault C9: the old driver is stopped and taken for dead, its successor starts, then the old one continues. Whether the
     successor has ended by then, was killed, or is in the middle of its work, the seed decides."""
     dice = random.Random(case.seed)
     Outside.forget_all()
@@ -147,7 +147,7 @@ def _run_two_drivers(case: Case, root: str) -> Simulation:
         if new.is_paused:
             new.wake_up()
             simulation.look(new)
-        # one that was stopped before it claimed the job is the newer one when it goes on
+        # one that was stopped before it claimed the job is the newer one when it continues
         assert old.error is None or new.error is None, f"both drivers failed: {old.error!r}, {new.error!r}"
         for life in (old, new):
             allowed = FencedError if life.starts else TidegateError

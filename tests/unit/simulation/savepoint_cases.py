@@ -39,7 +39,7 @@ class SavepointCase:
     round: int = 3
     fault: Fault | None = None
     again: Fault | None = None
-    """Of the life that comes behind a crash."""
+    """Of the life that comes after a crash."""
     seed: int = 1
     parallelism: tuple[int, int] = (2, 3)
     same_job: bool = False
@@ -94,7 +94,7 @@ class SavepointRun:
         return complete
 
     def resume(self, path: str) -> Simulation:
-        """From a savepoint that was moved away; the job's own directory is gone if another job goes on."""
+        """From a savepoint that was moved away; the job's own directory is gone if another job continues."""
         moved = f"{self.root}/moved"
         shutil.move(path, moved)
         if not self.case.same_job:
@@ -122,7 +122,7 @@ def _contents(directory: str) -> dict[str, bytes]:
 
 
 def run_ending(case: SavepointCase, root: str) -> SavepointRun:
-    """Stop or cancel: the job ends with a savepoint and is resumed from it; or it was not told in time and goes on to its end."""
+    """Stop or cancel: the job ends with a savepoint and is resumed from it; or it was not told in time and continues to its end."""
     run = SavepointRun(case, root)
     life = run.live()
     faults = [fault for life in run.first.lives for fault in life.fired]
@@ -157,7 +157,7 @@ def run_ending(case: SavepointCase, root: str) -> SavepointRun:
 
 
 def run_beside(case: SavepointCase, root: str) -> SavepointRun:
-    """Fault C11: a savepoint of a job that goes on changes nothing for it, whatever happens."""
+    """Fault C11: a savepoint of a job that continues changes nothing for it, whatever happens."""
     run = SavepointRun(case, root)
     run.live()
     faults = [fault for life in run.first.lives for fault in life.fired]

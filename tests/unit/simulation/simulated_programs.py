@@ -379,7 +379,7 @@ class ProcessingTimers(Scenario):
         return [transaction_output(place, "transactions", self.expected, **ORDERED)]
 
 
-# -- three levels: an assigner inside a chain, a rolling reduce, windows behind a second shuffle ------------------------------
+# -- three levels: an assigner inside a chain, a rolling reduce, windows after a second shuffle ------------------------------
 
 
 class WindowMaximum:

@@ -1,4 +1,4 @@
-"""At-least-once: output is committed with its round, so it may repeat behind a failure, and none of it is ever lost."""
+"""At-least-once: output is committed with its round, so it may repeat after a failure, and none of it is ever lost."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_without_a_failure_nothing_is_doubled(scenario: str, root: str) -> None:
         OutputObserver(observer.output).check_records()
 
 
-def test_a_failure_doubles_what_came_behind_the_checkpoint(root: str) -> None:
+def test_a_failure_doubles_what_came_after_the_checkpoint(root: str) -> None:
     """I13 for the tests above: output is out before its checkpoint, and comes again."""
     doubled = 0
     for seed in range(1, 6):

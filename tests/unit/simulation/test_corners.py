@@ -57,14 +57,14 @@ def check_output(simulation: Simulation) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_job_goes_on_from_another_jobs_checkpoint(name: str, root: str) -> None:
+def test_a_job_continues_from_another_jobs_checkpoint(name: str, root: str) -> None:
     other = continued(crashed(name, root, "C7.subsumed", 1))
     assert other.live(parallelism=3).finished
     check_output(other)
 
 
 @pytest.mark.parametrize("point", range(5, 500, 15))
-def test_a_driver_restarted_with_the_same_recovery_path_goes_on(point: int, root: str) -> None:
+def test_a_driver_restarted_with_the_same_recovery_path_continues(point: int, root: str) -> None:
     """It must not go back to where it first started from: what came after is committed."""
     other = continued(crashed("keyed_count", root))
     other.live([Fault(0, "*", point, Kind.CRASH)])
@@ -73,7 +73,7 @@ def test_a_driver_restarted_with_the_same_recovery_path_goes_on(point: int, root
     check_output(other)
 
 
-def test_a_driver_restarted_with_its_own_checkpoint_as_recovery_path_goes_on(root: str) -> None:
+def test_a_driver_restarted_with_its_own_checkpoint_as_recovery_path_continues(root: str) -> None:
     first = crashed("keyed_count", root)
     latest = read_lineage(Files(first.place.job)).latest
     assert latest is not None
@@ -140,7 +140,7 @@ def test_cancelled_and_not_retained_leaves_nothing_unfinished(name: str, round: 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("round", [1, 3, 4])
-def test_cancelled_and_retained_goes_on_where_it_was(name: str, round: int, root: str) -> None:
+def test_cancelled_and_retained_continues_where_it_was(name: str, round: int, root: str) -> None:
     simulation = Simulation(SCENARIOS[name], root, 5, settings={RETENTION: "RETAIN_ON_CANCELLATION"})
     assert "cancelled" in str(cancelling(simulation, round).error)
     simulation.conclude(3)
@@ -169,7 +169,7 @@ def test_killed_while_cancelling(name: str, root: str) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("round", [1, 3, 4])
-def test_suspended_goes_on_where_it_was_whatever_the_retention(name: str, round: int, root: str) -> None:
+def test_suspended_continues_where_it_was_whatever_the_retention(name: str, round: int, root: str) -> None:
     simulation = Simulation(SCENARIOS[name], root, 5)
     assert "suspended" in str(cancelling(simulation, round, how="suspend").error)
     simulation.conclude(3)

@@ -1,4 +1,4 @@
-"""Watermark generators of the user's own and asynchronous calls, through crashes, dying tasks and rescales."""
+"""The user's watermark generators and asynchronous calls, through crashes, dying tasks and rescales."""
 
 from __future__ import annotations
 

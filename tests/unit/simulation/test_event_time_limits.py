@@ -94,7 +94,7 @@ def counted(stream: DataStream) -> Counter[str]:
 
 
 def where(stream: Callable[[WatermarkStrategy], DataStream], place: str) -> DataStream:
-    """The strategy of a source at the source, or behind it."""
+    """The strategy of a source at the source, or after it."""
     strategy = MONOTONOUS.with_timestamp_assigner(time_of)
     if place == "source":
         return stream(strategy)
@@ -187,7 +187,7 @@ def test_a_limit_below_the_number_of_splits_lets_no_split_be_overtaken(tmp_path:
 
 
 @pytest.mark.parametrize("limit", [50, 100_000])
-def test_an_assigner_behind_a_source_sees_its_splits_side_by_side(tmp_path: Path, limit: int) -> None:
+def test_an_assigner_downstream_of_a_source_sees_its_splits_side_by_side(tmp_path: Path, limit: int) -> None:
     """Two partitions in one subtask. Read one after the other, all of the second one would be late."""
     env = environment(tmp_path, 1, limit)
     scripted = ScriptedSource([At(n, n) for n in range(600)], [At(n, n) for n in range(600)])
@@ -197,7 +197,7 @@ def test_an_assigner_behind_a_source_sees_its_splits_side_by_side(tmp_path: Path
 
 
 @pytest.mark.parametrize("limit", [50, 100_000])
-def test_an_assigner_behind_a_union_sees_its_streams_side_by_side(tmp_path: Path, limit: int) -> None:
+def test_an_assigner_downstream_of_a_union_sees_its_streams_side_by_side(tmp_path: Path, limit: int) -> None:
     env = environment(tmp_path, 2, limit)
     sources = [ScriptedSource([At(n, n) for n in range(600)]) for _ in range(2)]
     first, second = (

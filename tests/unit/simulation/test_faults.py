@@ -51,7 +51,7 @@ NOT_PASSED = {
 def second_life(
     scenario: str, seed: int = 1, interval: int = INTERVAL, repeats: int = 0, state: str = "hashmap-incremental"
 ) -> Life:
-    """A life without faults behind one that was killed early: the points it passes are those to inject faults at."""
+    """A life without faults after one that was killed early: the points it passes are those to inject faults at."""
     root = tempfile.mkdtemp(dir="/dev/shm")
     Outside.forget_all()
     with seeded_tokens(seed):

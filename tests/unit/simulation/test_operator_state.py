@@ -64,7 +64,7 @@ def test_list_state_is_dealt_out_and_nothing_is_lost_or_doubled(
     monkeypatch.setattr(operator_state, "MOST_INLINE", inline)
 
     def build(env: StreamExecutionEnvironment) -> Any:
-        values = [*range(60), *[-1] * 64]  # markers for all subtasks, behind everything else
+        values = [*range(60), *[-1] * 64]  # markers for all subtasks, after everything else
         return source(env, values, limit=5).rebalance().flat_map(Buffers())
 
     run(build, list(range(60)), root, 3, parallelism=parallelism)

@@ -54,7 +54,7 @@ def test_a_fault_in_the_checkpoint_lane_while_a_round_runs(kind: Kind) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_checkpoints_follow_each_other_without_waiting(scenario: str) -> None:
-    """Several under way at once: a crash or an error in one of them, with the next ones in the lane behind it."""
+    """Several under way at once: a crash or an error in one of them, with the next ones in the lane after it."""
     run_all(
         Case(scenario, seed, (FIRST_CRASH, Fault(1, point, 1, kind)), concurrent=3, interval=OFTEN)
         for seed in SEEDS
@@ -127,7 +127,7 @@ def test_cancelled_while_a_checkpoint_is_stored_and_started_again(scenario: str,
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_rounds_that_hang_are_cut_off(scenario: str, root: str) -> None:
-    """By the watchdog, on the simulated clock: what the other lane had begun comes to its end before the restart."""
+    """By the watchdog, on the simulated clock: what the other lane had begun finishes before the restart."""
     lives = []
     for seed in SEEDS:
         where, chances = f"{root}/{seed}", Chances(hang=0.25)

@@ -97,7 +97,7 @@ def test_event_time_does_not_go_back_after_rescales(parallelism: tuple[int, ...]
     assert simulation.lives[0].crashed
 
 
-def test_a_task_is_told_which_files_merges_have_taken_out_of_its_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_learns_which_files_merges_have_removed_from_its_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a worker that holds the contents of one of them knows that it was accepted."""
     monkeypatch.setattr(progress_module, "REPLACED_PATHS", 10)
     progress = progress_of(KeyedCount(), 1)

@@ -43,7 +43,7 @@ def lost_or_unknown(root: str, seed: int, fault: Fault, concurrent: int = 1, **s
 @pytest.mark.parametrize("concurrent", [1, 3])
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_nothing_is_lost_whenever_the_driver_crashes(root: str, seed: int, concurrent: int) -> None:
-    """Right before and behind each commit: what a round has published is in no checkpoint, so it has to be out before."""
+    """Right before and after each commit: what a round has published is in no checkpoint, so it has to be out before."""
     for passing, point in enumerate(
         ("C6.published", "K3.ledger.before-commit", "C6.sink-committed"), start=1 + seed % 3
     ):
@@ -57,7 +57,7 @@ ONCE = {"tidegate.commit.max-attempts": 1}
 
 @pytest.mark.parametrize("seed", [1, 9, 12, 15])
 def test_what_could_not_be_published_is_in_no_checkpoint(root: str, seed: int) -> None:
-    """Checkpoints wait in the same lane, behind it, and in some cases begin before the attempt has heard: none is stored."""
+    """Checkpoints wait in the same lane, after it, and in some cases begin before the attempt has heard: none is stored."""
     for passing in (3, 9, 13, 17):
         fault = Fault(1, "K3.ledger.before-commit", passing, Kind.ERROR)
         assert not lost_or_unknown(f"{root}/{passing}", seed, fault, **ONCE)

@@ -1,4 +1,4 @@
-"""Savepoints, stop and cancel with one, with a fault at every point behind the command: nothing is lost, nothing doubled."""
+"""Savepoints, stop and cancel with one, with a fault at every point after the command: nothing is lost, nothing doubled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAN_FAIL = ("storage.", "T2.", "K1.", "K3.")
 
 @functools.cache
 def passed_behind(scenario: str, command: str) -> dict[str, tuple[int, int]]:
-    """Per point its first and last passing behind the command, in a life without faults."""
+    """Per point its first and last passing after the command, in a life without faults."""
     root = tempfile.mkdtemp(dir="/dev/shm")
     Outside.forget_all()
     with seeded_tokens(1):
@@ -77,5 +77,5 @@ EVERY = [
     ("scenario", "command", "kind"),
     [pytest.param(*each, marks=[] if each in QUICK else [pytest.mark.slow]) for each in EVERY],
 )
-def test_fault_behind_the_command(scenario: str, command: str, kind: Kind) -> None:
+def test_fault_after_the_command(scenario: str, command: str, kind: Kind) -> None:
     run_all(cases(scenario, command, kind, same_job=command == "cancel"), fails)

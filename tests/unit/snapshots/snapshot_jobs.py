@@ -43,7 +43,7 @@ class SameTime(TimestampAssigner):
 
 
 class Fails(MapFunction):
-    """Behind the first complete checkpoint that has some records in it, if the job's parameter says so."""
+    """After the first complete checkpoint that has some records in it, if the job's parameter says so."""
 
     def open(self, runtime_context: Any) -> None:
         self._fails = runtime_context.get_job_parameter("fails", "no") == "yes"

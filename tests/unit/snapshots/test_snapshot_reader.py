@@ -44,7 +44,7 @@ def test_every_kind_of_keyed_state(tmp_path: Path, parallelism: int) -> None:
     assert seen == {(key, x): str(x) for key, values in own.items() for x in values[-2:]}
 
 
-def test_operators_and_states_are_told_with_their_types(tmp_path: Path) -> None:
+def test_operators_and_states_are_reported_with_their_types(tmp_path: Path) -> None:
     reader = kept(every_kind, tmp_path, parallelism=2)
     info = reader.operator("every kind")
     assert (info.uid, info.parallelism, info.max_parallelism, info.key_type) == ("every kind", 2, 128, "STRING")
@@ -185,7 +185,7 @@ def test_a_newer_format(tmp_path: Path) -> None:
         SavepointReader(str(metadata))
 
 
-def test_unknown_operators_and_states_are_told_with_those_there_are() -> None:
+def test_unknown_operators_and_states_are_reported_with_those_there_are() -> None:
     reader = SavepointReader(str(GOLDEN))
     with pytest.raises(SnapshotError) as refused:
         reader.read("nobody", "count")

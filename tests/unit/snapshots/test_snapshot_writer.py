@@ -1,4 +1,4 @@
-"""Savepoints made of rows, and existing ones with something changed: jobs go on from them."""
+"""Savepoints made of rows, and existing ones with something changed: jobs continue from them."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_mistakes_are_reported_before_anything_is_written(tmp_path: Path) -> None:
     reader = kept(every_kind, tmp_path / "failed")
     writer = SavepointWriter.from_existing(reader.address)
     with pytest.raises(SnapshotError, match="The snapshot has no such operator"):

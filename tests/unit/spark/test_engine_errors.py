@@ -18,7 +18,7 @@ Traceback (most recent call last):
 """
 
 
-def test_a_program_with_too_many_levels_is_told_so() -> None:
+def test_program_with_too_many_levels_names_the_option() -> None:
     assert "spark.driver.extraJavaOptions=-Xss32m" in _cure("java.lang.StackOverflowError")
     assert "restart strategy" in _cure("java.lang.OutOfMemoryError")
 

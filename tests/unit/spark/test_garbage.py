@@ -34,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now.seconds))
     monkeypatch.setattr(worker, "_searches", searches)
     gc.callbacks.append(searches)
-    gc.callbacks.append(passes)  # behind it: between its start and its end
+    gc.callbacks.append(passes)  # after it: between its start and its end
     yield now
     gc.callbacks.remove(passes)
     gc.callbacks.remove(searches)

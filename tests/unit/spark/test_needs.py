@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
+from pathlib import Path
 
 from tidegate.spark.shipping import PACKAGES, looking
 
@@ -28,6 +30,14 @@ def test_the_list_is_what_a_task_imports() -> None:
     assert {name for name in imported - brought_along if not name.startswith("_")} == PACKAGES.keys()
 
 
-def test_what_is_missing_is_named_with_host_and_python() -> None:
-    look = looking({"sys": "a", "no_such_module": "z-package", "nor_this_one": "b-package"})
-    assert list(look([1, 2])) == [(os.uname().nodename, sys.executable, ["b-package", "z-package"])]
+def test_what_is_missing_is_named_with_host_and_python(tmp_path: Path) -> None:
+    (tmp_path / "no_such_module.py").touch()  # an executor's directory has files that Spark has brought
+    program = looking({"sys": "a", "no_such_module": "z-package", "nor_this_one": "b-package"})
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert json.loads(done.stdout.removeprefix("tidegate found: ")) == [
+        os.uname().nodename,
+        sys.executable,
+        version,
+        ["b-package", "z-package"],
+    ]

@@ -176,7 +176,7 @@ def test_what_cannot_be_opened_is_made_anew(tmp_path: Path) -> None:
     assert (tag_of(store), read_all(store.snapshot(), b"")) == ("", {})
 
 
-def test_a_directory_that_cannot_be_written_is_told_with_the_option(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported_with_the_option(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError) as caught:
         store_at(tmp_path / "file" / "store").snapshot()
@@ -208,7 +208,7 @@ except StorageError as error:
 """
 
 
-def test_a_disk_that_takes_no_more_is_told_and_costs_only_the_local_copy(tmp_path: Path) -> None:
+def test_a_disk_that_takes_no_more_is_reported_and_costs_only_the_local_copy(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=True, timeout=240
     )

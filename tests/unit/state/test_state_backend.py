@@ -162,7 +162,7 @@ def test_a_store_with_timers_is_brought_up_at_once(subtask: Subtask, timers: boo
     assert subtask.round(lambda b: b.event_timers.next_time()) is None
 
 
-def test_another_worker_goes_on(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
+def test_another_worker_continues(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
     subtask.round(lambda b: count(b, "a"))
     subtask.backend = subtask.new_backend()
     assert subtask.round(lambda b: count(b, "a")) == [2]

@@ -30,7 +30,7 @@ def simulate(sizes: list[int], merged_size: Callable[[list[StateFile]], int]) ->
     files: list[StateFile] = []
     longest = written = 0
     for number, size in enumerate(sizes):
-        run = plan(files)  # as a round does: the list it began with is compacted, its own segment comes behind
+        run = plan(files)  # as a round does: the list it began with is compacted, its own segment comes after
         if run is not None:
             start, end = run
             assert end - start >= 2

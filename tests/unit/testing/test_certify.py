@@ -73,6 +73,66 @@ def test_right_program_has_no_finding(script: Path) -> None:
     assert (code, report["findings"], report["schedules"]) == (0, [], 40)
 
 
+KEYED = """
+import sys
+import time
+from datetime import datetime
+from tidegate.common import Duration, Time, Types, WatermarkStrategy
+from tidegate.common.watermark_strategy import TimestampAssigner
+from tidegate.datastream import KeyedProcessFunction, ProcessWindowFunction, StreamExecutionEnvironment
+from tidegate.datastream.state import ListStateDescriptor
+from tidegate.datastream.window import TumblingEventTimeWindows
+
+class Seconds(TimestampAssigner):
+    def extract_timestamp(self, value, record_timestamp):
+        return value[1] * 1_000
+
+class Views(ProcessWindowFunction):
+    def process(self, key, context, elements):
+        yield context.window().end, key, len(list(elements))
+
+class Top(KeyedProcessFunction):
+    def open(self, context):
+        self.views = context.get_list_state(ListStateDescriptor("views", Types.PICKLED_BYTE_ARRAY()))
+    def process_element(self, value, ctx):
+        self.views.add(value)
+        ctx.timer_service().register_event_time_timer(value[0] + 1)
+    def on_timer(self, timestamp, ctx):
+        views = sorted(self.views.get(), key=%s)
+        self.views.clear()
+        yield time.strftime("%%H:%%M", time.%s(timestamp / 1000)), [view[1] for view in views[:3]]
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(1_000)
+strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Seconds())
+events = env.from_collection([(f"item-{n %% 7}", n) for n in range(140)]).uid("events").assign_timestamps_and_watermarks(strategy)
+views = events.key_by(lambda e: e[0]).window(TumblingEventTimeWindows.of(Time.seconds(10))).process(Views()).uid("views")
+views.key_by(lambda v: v[0]).process(Top()).uid("top").print()
+env.execute("top")
+"""
+BY_VIEWS, BY_VIEWS_AND_NAME = "lambda view: -view[2]", "lambda view: (-view[2], view[1])"
+
+
+def test_calls_after_a_shuffle_are_watched_too(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(KEYED % (BY_VIEWS_AND_NAME, "localtime"))
+    code, report = certify(tmp_path / "job.py", "--schedules", "4")
+    assert (code, [finding["kind"] for finding in report["findings"]]) == (1, ["time-zone"])
+    assert "time.localtime" in report["findings"][0]["line"] and "on_timer" in report["findings"][0]["line"]
+
+
+def test_a_result_that_depends_on_the_order_of_keys_is_a_note_and_no_loss_with_a_worker(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(KEYED % (BY_VIEWS, "gmtime"))
+    code, report = certify(tmp_path / "job.py", "--schedules", "4")
+    assert (code, report["findings"]) == (0, [])
+    assert report["notes"][0].startswith(
+        "the result depends on the order in which records of several splits, inputs or keys"
+    )
+    (tmp_path / "job.py").write_text(KEYED % (BY_VIEWS_AND_NAME, "gmtime"))
+    assert certify(tmp_path / "job.py", "--schedules", "4")[1] | {"seconds": 0, "schedules": 0, "points": 0} == {
+        "certified": True, "job": "top", "findings": [], "notes": [], "seconds": 0, "schedules": 0, "points": 0
+    }  # fmt: skip
+
+
 @pytest.mark.slow
 def test_examples_have_no_finding() -> None:
     for script, arguments in [("two_phase_commit.py", ()), ("demo/orders_job.py", ("/nowhere", "--orders", "200"))]:

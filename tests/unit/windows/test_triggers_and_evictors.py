@@ -152,7 +152,7 @@ def test_processing_time_windows_end_by_the_clock_and_not_with_the_input(tmp_pat
 
 
 def test_sliding_processing_time_windows(tmp_path: Path) -> None:
-    """The end of the input is seen soon behind the last record: before the first of its windows ends."""
+    """The end of the input is seen soon after the last record: before the first of its windows ends."""
     paused = [*PAUSED[:-2], Pause(400), PAUSED[-1]]
     found = run(
         tmp_path, lambda s: s.window(SlidingProcessingTimeWindows.of(ms(200), ms(100))).process(Listed()), paused

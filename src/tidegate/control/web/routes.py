@@ -39,7 +39,7 @@ from tidegate.base.errors import (
 from tidegate.checkpoint.metadata import CHECKPOINT, SAVEPOINT
 from tidegate.control.jobs import problem_of
 from tidegate.control.messages import CancelRequest, Code, Operation, Problem, SavepointRequest, StopRequest
-from tidegate.control.shown import CheckpointPage, JobCard, ShownJob, ShownJobs
+from tidegate.control.shown import CheckpointPage, JobCard, Me, Sample, ShownJob, ShownJobs
 from tidegate.control.web import snapshots
 from tidegate.control.web.actions import ACTIONS, Asked, Will, will
 from tidegate.control.web.cards import card_without_time, in_order, job_page, without_time
@@ -174,12 +174,12 @@ class _PageRoutes:
     async def me(self, request: Request) -> Response:
         session = request.scope.get(SESSION)
         return _json(
-            {
-                "csrf": "" if session is None else session.csrf,
-                "can_submit": self._programs is not None,
-                "version": tidegate.__version__,
-                "server": self._server,
-            }
+            Me(
+                csrf="" if session is None else session.csrf,
+                can_submit=self._programs is not None,
+                version=tidegate.__version__,
+                server=self._server,
+            )
         )
 
     async def cards(self, request: Request) -> Response:
@@ -417,17 +417,17 @@ def _cannot_start(restarts: Restarts | None, job: ShownJob) -> str | None:
     return restarts.why_not(job)
 
 
-def _metrics(text: str) -> list[dict[str, Any]]:
+def _metrics(text: str) -> list[Sample]:
     from prometheus_client.parser import text_string_to_metric_families
 
     return [
-        {
-            "name": sample.name,
-            "operator": sample.labels.get("operator"),
-            "kind": family.type,
-            "value": sample.value,
-            "labels": {k: v for k, v in sample.labels.items() if k not in ("job_id", "job_name", "operator")},
-        }
+        Sample(
+            name=sample.name,
+            operator=sample.labels.get("operator"),
+            kind=family.type,
+            value=sample.value,
+            labels={k: v for k, v in sample.labels.items() if k not in ("job_id", "job_name", "operator")},
+        )
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     ]

@@ -22,7 +22,7 @@ from tidegate.common.object_types import ObjectTypeInfo, decoder, fields_exactly
 from tidegate.common.typeinfo import INTEGER_BITS, BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo, TypeInformation
 from tidegate.operators.contracts.batch import FLOAT, INT, TEXT, Batch, Column, ColumnBatch, Keys, Schema, text_column
 from tidegate.operators.flow.rows import Payload
-from tidegate.operators.loop.ownership import is_named_tuple, plain_slots
+from tidegate.operators.loop.ownership import MODEL_STATE, is_named_tuple, is_plain_model, keep, plain_slots
 from tidegate.state.keys import SIMPLE_TYPES, EncodedKey, encode_keys, forms_of
 
 _PICKLE = 0x80
@@ -315,6 +315,8 @@ class _ObjectClass:
         try:
             if is_named_tuple(kind):
                 return _ObjectClass(kind, list, lambda rows: list(map(functools.partial(tuple.__new__, kind), rows)))
+            if is_plain_model(kind):
+                return _ObjectClass(kind, _model_rows(kind), _model_maker(kind))
             slots = plain_slots(kind)
             return _ObjectClass(kind, _row_maker(slots), _object_maker(kind, slots)) if slots else None
         except (pickle.PicklingError, AttributeError, TypeError):
@@ -333,6 +335,45 @@ def _object_maker(kind: type, slots: list[str]) -> Callable[[list[Any]], list[An
     scope: dict[str, Any] = {"new": object.__new__, "kind": kind}
     scope |= {f"set_{field}": getattr(kind, slot).__set__ for field, slot in zip(fields, slots, strict=True)}
     exec(_MADE.format(fields=", ".join(fields), sets=sets), scope)
+    made: Callable[[list[Any]], list[Any]] = scope["made"]
+    return made
+
+
+_MODELS = """\
+def made(rows):
+    out = []
+    for {variables}given, in rows:
+        o = new(kind)
+        keep(o, "__dict__", {{{fields}}})
+        keep(o, "__pydantic_fields_set__", every.copy() if given is None else named(given))
+        keep(o, "__pydantic_extra__", None)
+        keep(o, "__pydantic_private__", None)
+        out.append(o)
+    return out
+"""
+
+
+def _model_rows(kind: Any) -> Callable[[list[Any]], list[Any]]:
+    """A row of a model ends with the names of the fields that were given; None: all. A model with other attributes is refused."""
+    names, every = tuple(kind.model_fields), set(kind.model_fields)
+
+    def rows(values: list[Any]) -> list[Any]:
+        fields, given, *others = zip(*map(MODEL_STATE, values), strict=True)
+        if set(map(tuple, fields)) != {names} or any(other.count(None) != len(values) for other in others):
+            raise ValueError("not the fields alone")
+        parts = [None if some == every else _pack_texts(sorted(some)) for some in given]
+        return [(*one.values(), part) for one, part in zip(fields, parts, strict=True)]
+
+    return rows
+
+
+def _model_maker(kind: Any) -> Callable[[list[Any]], list[Any]]:
+    names = [repr(name) for name in kind.model_fields]
+    variables = [f"f{n}" for n in range(len(names))]
+    fields = ", ".join(f"{name}: {variable}" for name, variable in zip(names, variables, strict=True))
+    scope: dict[str, Any] = {"new": object.__new__, "keep": keep, "kind": kind, "every": set(kind.model_fields)}
+    scope["named"] = lambda given: set(_unpack_texts(given))
+    exec(_MODELS.format(variables="".join(f"{each}, " for each in variables), fields=fields), scope)
     made: Callable[[list[Any]], list[Any]] = scope["made"]
     return made
 

@@ -12,9 +12,11 @@ import decimal
 import enum
 import logging
 import pickle
+import sys
 import types
 import uuid
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 import msgspec
 
@@ -117,10 +119,14 @@ def _rule_of(kind: type) -> Rule | None:
             return None
         copied = None if kind.__struct_config__.frozen else copy.copy
         return None if kind.__dictoffset__ else (msgspec.structs.astuple, copied)
+    if is_plain_model(kind):
+        return _model_parts, None if kind.model_config.get("frozen") else _same_model  # type: ignore[attr-defined]
     if kind.__new__ is not object.__new__ or kind.__getattribute__ is not object.__getattribute__:
         return None
     if "__dataclass_params__" in kind.__dict__ and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return _attributes(kind), None
+    if slots := plain_slots(kind):
+        return _attributes(kind), _with_same_slots(kind, slots)
     if _has_hooks(kind) or _slots(kind) or not kind.__dictoffset__:
         return None
     return _attributes(kind), _with_same_attributes
@@ -136,6 +142,39 @@ def is_named_tuple(kind: type) -> bool:
         and not kind.__dictoffset__
         and not any(hook in vars(kind) for hook in changed)
     )
+
+
+_MODEL_SLOTS = ["__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__"]
+MODEL_STATE: Callable[[UserValue], tuple[UserValue, ...]] = attrgetter(*_MODEL_SLOTS)
+"""All that a model of pydantic consists of. Most have no extra and no private attributes: these are None."""
+
+
+def is_plain_model(kind: type) -> bool:
+    """Return whether the class is a model of pydantic that is copied and pickled as pydantic does it."""
+    base = getattr(sys.modules.get("pydantic.main"), "BaseModel", None)
+    if base is None or not issubclass(kind, base) or list(getattr(base, "__slots__", ())) != _MODEL_SLOTS:
+        return False
+    hooks = [hook for hook in (*_HOOKS, *_OWN_HOOKS) if hasattr(base, hook) or hasattr(kind, hook)]
+    own = any(getattr(kind, hook, None) is not getattr(base, hook, None) for hook in hooks)
+    return not own and sorted(set(_slots(kind))) == sorted(set(_slots(base)))
+
+
+def _model_parts(value: UserValue) -> Iterable[UserValue]:
+    fields, _, extra, private = MODEL_STATE(value)
+    return [*fields.values(), extra, private]
+
+
+def _same_model(value: UserValue) -> UserValue:
+    made: UserValue = object.__new__(value.__class__)
+    keep(made, "__dict__", value.__dict__.copy())
+    keep(made, "__pydantic_fields_set__", value.__pydantic_fields_set__.copy())
+    keep(made, "__pydantic_extra__", None)
+    keep(made, "__pydantic_private__", None)
+    return made
+
+
+keep = object.__setattr__
+"""Set an attribute past ``__setattr__`` of its class, as pickle does."""
 
 
 def plain_slots(kind: type) -> list[str]:
@@ -171,6 +210,20 @@ def _slots(kind: type) -> list[str]:
         for name, found in base.__dict__.items()
         if isinstance(found, types.MemberDescriptorType)
     ]
+
+
+def _with_same_slots(kind: type, slots: list[str]) -> Callable[[UserValue], UserValue]:
+    """Return the function that copies an object with these slots, as pickle does: a frozen class refuses other ways."""
+    parts: Callable[[UserValue], Iterable[UserValue]] = _attributes(kind)
+    setters = [getattr(kind, slot).__set__ for slot in slots]
+
+    def copied(value: UserValue) -> UserValue:
+        made: UserValue = object.__new__(kind)
+        for put, part in zip(setters, parts(value), strict=True):
+            put(made, part)
+        return made
+
+    return copied
 
 
 def _with_same_attributes(value: UserValue) -> UserValue:

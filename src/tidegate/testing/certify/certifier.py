@@ -57,6 +57,8 @@ class Certifier:
         self._depends_on_order = False
         self._unstable = False
         """Two runs without any difference give different results."""
+        self._lost_with_worker: str | None = None
+        """How the result differs if each round runs in a new worker, where no line explains that."""
 
     def reference(self) -> dict[str, Counter[str]] | None:
         """Run the job without faults, in rounds as small as useful. None: it fails, which is a finding."""
@@ -109,6 +111,7 @@ class Certifier:
             ("fields", self._probe_memory),
             ("keys", self._probe_keys),
             ("order", self._probe_order),
+            ("workers", self._report_lost),
         ]
         for number, (what, probe) in enumerate(every):
             self._progress(number, len(every), f"probe: {what}")
@@ -136,18 +139,23 @@ class Certifier:
             line = probes.line_of(obj, kind, name)
             if line is not None:
                 found.append(_remembers(self._with_place(operator), kind, name, line, differ))
-        if not found:
-            found = [
+        self._lost_with_worker = None if found else differ
+        self.report.add(*found)
+
+    def _report_lost(self) -> None:
+        """Report what another worker changes and no line explains, unless the order of records explains it: a new worker reads its
+        state from storage, where keys have another order."""
+        if self._lost_with_worker is not None and not self._depends_on_order:
+            self.report.add(
                 Finding(
                     "lost-with-worker",
                     "The result depends on which worker runs a round",
                     "the job",
                     None,
-                    differ,
+                    self._lost_with_worker,
                     "keep everything that must survive a round in state",
                 )
-            ]
-        self.report.add(*found)
+            )
 
     def _fresh_fingerprints(self) -> dict[tuple[str, int], probes.Fingerprint]:
         """Return what the functions remember before they have run, by operator and number."""
@@ -258,8 +266,8 @@ class Certifier:
             if differ is not None and not self.report.findings:
                 self._depends_on_order = True
                 self.report.notes.append(
-                    "the result depends on the order in which records of several splits or inputs arrive, which no job can rely "
-                    f"on: results after failures are not compared ({differ}; schedule: {schedule})"
+                    "the result depends on the order in which records of several splits, inputs or keys arrive, which no job can "
+                    f"rely on: results after failures are not compared ({differ}; schedule: {schedule})"
                 )
                 return
 

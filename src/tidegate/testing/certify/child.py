@@ -17,7 +17,8 @@ from tidegate.base.errors import ProgramError, TidegateError
 from tidegate.cli.outcome import exit_code
 from tidegate.cli.script import run_script
 from tidegate.common.global_configuration import set_dynamic_properties
-from tidegate.datastream.executor import JobHandle, instead_of_all
+from tidegate.common.job_client import RunningJob
+from tidegate.datastream.executor import instead_of_all
 from tidegate.graph.transformation import Program
 from tidegate.testing.certify import probes
 from tidegate.testing.certify.certifier import Certifier
@@ -38,7 +39,7 @@ class _LoadingExecutor:
 
     script = ""
 
-    def execute_async(self, program: Program) -> JobHandle:
+    def execute_async(self, program: Program) -> RunningJob:
         frame = sys._getframe()
         while frame.f_back is not None and frame.f_code.co_filename != self.script:
             frame = frame.f_back

@@ -1,4 +1,4 @@
-"""One simulated driver: a job master that crashes, fails or goes on at the fault points it passes."""
+"""One simulated driver: a job master that crashes, fails or continues at the fault points it passes."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class SimulatedDriver:
         return self.lanes
 
     def _is_alive(self, owner: Owner) -> bool:
-        """Drivers before this one are dead, or seem to be. Behind its own start the newest lease is its own."""
+        """Drivers before this one are dead, or seem to be. After its own start the newest lease is its own."""
         return self.starts > 0
 
     # -- fault points --------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class DrivenEngine(SimulatedEngine):
         return super().run(plan)
 
     def _hang(self) -> None:
-        """Time passes, and the checkpoint lane goes on, until somebody cancels the round."""
+        """Time passes, and the checkpoint lane continues, until somebody cancels the round."""
         self.cancelled = False
         for _ in range(MOST_WAITS):
             if self.cancelled:

@@ -49,7 +49,7 @@ class Chances:
     zombie: float = 0.0
     """The attempt runs to its end, but its output is lost and it is run again."""
     late: float = 0.0
-    """As a zombie, but it goes on bit by bit while later rounds, and later attempts of the job, run."""
+    """As a zombie, but it continues bit by bit while later rounds, and later attempts of the job, run."""
     rerun: float = 0.0
     """A finished task is run again and some receivers read the second run: tokens disagree, the round must fail."""
     rerun_whole: float = 0.0
@@ -156,7 +156,7 @@ class SimulatedEngine(InProcessEngine):
         return job.run_partition(level, partition, plan.context, *sent(plan, level, partition, rows, run))
 
     def _haunt(self, most: int = 3) -> None:
-        """Let a late attempt of an earlier round go on for some rows."""
+        """Let a late attempt of an earlier round continue for some rows."""
         if self._zombies and self._random.random() < 0.5:
             zombie = self._random.choice(self._zombies)
             with self._as(Inside.ZOMBIE):

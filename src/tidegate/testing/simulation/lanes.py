@@ -1,4 +1,4 @@
-"""Lanes in the job's own thread: a seed decides when the checkpoint lane goes on, between rounds or in the middle of one."""
+"""Lanes in the job's own thread: a seed decides when the checkpoint lane continues, between rounds or in the middle of one."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.simulation.executor import SimulatedExecutor, simulated_environment
 from tests.waiting import eventually
 from tidegate.common import Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.control.flink.description import api
+from tidegate.control.endpoint import flink_api
 from tidegate.control.jobs import ControlledJob, Jobs
 from tidegate.control.registry import read_token
 from tidegate.control.server import Server
@@ -148,7 +148,7 @@ def every_get(shown: Shown, job: str) -> Iterator[tuple[str, str]]:
     history = [c["id"] for c in shown.get(f"/jobs/{job}/checkpoints")["history"]]
     executors = [each["id"] for each in shown.get("/taskmanagers")["taskmanagers"]]
     of_job = shown.get(f"/jobs/{job}")["jid"]
-    for template, methods in api()["paths"].items():
+    for template, methods in flink_api()["paths"].items():
         if "get" not in methods:
             continue
         values = {

@@ -12,7 +12,7 @@ import pytest
 
 from scripts.gen_flink_api import made_from
 from tests.unit.control.flink.shown_jobs import LIVES, Shown, every_get, shown_jobs
-from tidegate.control.flink.description import api
+from tidegate.control.endpoint import flink_api
 from tidegate.control.flink.routes import PATHS
 
 GIVEN = Path(__file__).parents[5] / "shared/flink_rest.json"
@@ -45,7 +45,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 
 def schema_of(template: str) -> dict[str, Any]:
     """The schema of the answer. A field that the description does not know is an error, unless its name says it is ours."""
-    described = api()
+    described = flink_api()
     (answer,) = described["paths"][template]["get"]["responses"].values()
     text = json.dumps(
         {**answer["content"]["application/json"]["schema"], "components": {"schemas": described["schemas"]}}
@@ -69,7 +69,7 @@ def test_answer_to_every_get_fits_its_schema(shown: Shown, life: str) -> None:
             errors = jsonschema_rs.validator_for(schema_of(template)).iter_errors(answer)
             wrong += [f"{path}: {error.instance_path}: {error.message}"[:300] for error in errors]
     assert not wrong, "\n".join(wrong)
-    gets = {template for template, methods in api()["paths"].items() if "get" in methods}
+    gets = {template for template, methods in flink_api()["paths"].items() if "get" in methods}
     # An ended job has no executor.
     assert gets - asked <= {t for t in gets if "{taskmanagerid}" in t or "{checkpointid}" in t}
     assert asked == gets or life in ("failed", "finished")
@@ -78,14 +78,14 @@ def test_answer_to_every_get_fits_its_schema(shown: Shown, life: str) -> None:
 def test_every_path_of_the_description_has_a_route() -> None:
     described = {
         (method.upper(), path)
-        for path, methods in api()["paths"].items()
+        for path, methods in flink_api()["paths"].items()
         for method in methods
         if method != "parameters"
     }
-    assert (len(api()["paths"]), len(described)) == (77, 80)
+    assert (len(flink_api()["paths"]), len(described)) == (77, 80)
     assert described <= {(path.method, path.path) for path in PATHS}
 
 
 @pytest.mark.skipif(not GIVEN.is_file(), reason="the description that api.json is made from is not here")
 def test_the_shipped_description_is_made_from_the_given_one() -> None:
-    assert made_from(json.loads(GIVEN.read_text())) == api()
+    assert made_from(json.loads(GIVEN.read_text())) == flink_api()

@@ -55,6 +55,17 @@ def test_events_come_at_once_and_after_changes(driver: Start, browser: Browser) 
     assert next(browser.events("/jobs/nobody/events"))[0] == "gone"
 
 
+def test_figures_of_one_name_differ_by_their_labels(driver: Start, browser: Browser) -> None:
+    driver("one").running()
+
+    def heavy() -> list[dict[str, Any]]:
+        return [each for each in browser.page("/jobs/one/metrics") if each["name"] == "tidegate_heavy_key_share"]
+
+    assert {each["labels"]["rank"] for each in eventually(heavy, "a round was measured")} == {"1", "2", "3"}
+    every = browser.page("/jobs/one/metrics")
+    assert len({(each["operator"], each["name"], *sorted(each["labels"].items())) for each in every}) == len(every)
+
+
 def test_actions_are_carried_out_by_the_driver(driver: Start, browser: Browser, tmp_path: Path) -> None:
     one = driver("one").running()
     taken = browser.done("one", "/checkpoints")

@@ -113,6 +113,25 @@ def test_login_sets_a_cookie_that_scripts_and_other_sites_do_not_get(server: Pag
     assert browser.ask("GET", "/tidegate/page/jobs")[0] == 200
 
 
+def test_two_servers_of_a_host_keep_their_sessions_apart(server: PageServer, browser: Browser) -> None:
+    """A browser sends each cookie to every port of the host, so the port is part of the name."""
+    other = PageServer(RegistryJobs(), server="installation")
+    try:
+        second = Browser(other).log_in()
+        both = f"{browser.cookie}; {second.cookie}"
+        for each in (browser, second):
+            each.cookie = both
+            assert each.ask("GET", "/tidegate/page/jobs")[0] == 200
+        value = both.partition(";")[0].partition("=")[2]
+        assert second.ask("GET", "/tidegate/page/jobs", headers={"Cookie": f"tidegate-{other.port}={value}"})[0] == 401
+        second.cookie = both
+        assert second.ask("POST", "/tidegate/logout")[0] == 200
+        assert second.headers["set-cookie"].startswith(f"tidegate-{other.port}=")
+        assert browser.ask("GET", "/tidegate/page/jobs")[0] == 200
+    finally:
+        other.close()
+
+
 def test_password_logs_in_and_a_wrong_one_does_not(server: PageServer) -> None:
     browser = Browser(server)
     form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": "null"}
@@ -364,7 +383,7 @@ def test_page_that_reads_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> 
         b"GET " + b"/a" * 40_000 + b" HTTP/1.1\r\n\r\n",
     ],
 )
-def test_garbage_is_answered_or_closed_and_the_page_goes_on(browser: Browser, request_line: bytes) -> None:
+def test_garbage_is_answered_or_closed_and_the_page_continues(browser: Browser, request_line: bytes) -> None:
     answer = raw(browser.server.port, request_line)
     assert not answer or status(answer) in (400, 403, 404, 414, 431)
     assert browser.ask("GET", "/tidegate/page/jobs")[0] == 200

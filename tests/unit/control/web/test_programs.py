@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -179,21 +182,26 @@ def _ran(command: list[str]) -> None:
     raise CommandFailedError(done.stderr)
 
 
-def test_rescale_stops_with_a_savepoint_and_continues_with_another_parallelism(
-    browser: Browser, tmp_path: Path
-) -> None:
-    (tmp_path / "job.py").write_text(SCALING)
-    keys = {"tidegate.job-id": "scaling", "execution.checkpointing.dir": f"{tmp_path}/ck"}
+def scaling(browser: Browser, directory: Path) -> None:
+    """Start the job 'scaling' in the background, with parallelism 1."""
+    (directory / "job.py").write_text(SCALING)
+    keys = {"tidegate.job-id": "scaling", "execution.checkpointing.dir": f"{directory}/ck"}
     options = ["-d", "-Dexecution.target=simulated", "-p", "1", "job.py", *(f"{k}={v}" for k, v in keys.items())]
     started = subprocess.run(
         [sys.executable, "-m", "tidegate.cli", "run", *options],
-        cwd=tmp_path,
+        cwd=directory,
         capture_output=True,
         text=True,
         check=False,
     )
     assert started.returncode == 0, started.stderr
     eventually(lambda: browser.page("/jobs/scaling")["details"]["totals"]["records"], "records")
+
+
+def test_rescale_stops_with_a_savepoint_and_continues_with_another_parallelism(
+    browser: Browser, tmp_path: Path
+) -> None:
+    scaling(browser, tmp_path)
     target = f"{tmp_path}/sp"
     will = browser.page(f"/jobs/scaling/will?action=rescale&parallelism=3&target={target}")
     assert will["allowed"] and any("parallelism 3 (now 1)" in sentence for sentence in will["sentences"])
@@ -208,6 +216,46 @@ def test_rescale_stops_with_a_savepoint_and_continues_with_another_parallelism(
     assert {o["parallelism"] for o in page["details"]["operators"]} == {3}
     assert page["details"]["attempts"][0]["checkpoint"].startswith(target)
     assert ended["id"] in [o["id"] for o in browser.page("/jobs/scaling/operations")]
+
+
+def test_two_people_who_rescale_a_job_at_once_rescale_it_once(browser: Browser, tmp_path: Path) -> None:
+    """Each has a server of his own, so only the driver knows both. The program starts again when one of them was refused."""
+    scaling(browser, tmp_path)
+    refused = threading.Event()
+
+    def run(options: list[str], directory: str) -> str:
+        assert refused.wait(60)
+        return _started(options, directory)
+
+    def rescale(parallelism: int) -> tuple[str, str]:
+        programs = Programs()
+        server = PageServer(RegistryJobs(), server="installation", programs=programs, restarts=Restarts(programs, run))
+        try:
+            person = Browser(server).log_in()
+            both_are_here.wait(60)
+            asked = {"parallelism": parallelism, "target": f"{tmp_path}/sp"}
+            status, answer = person.ask("POST", "/tidegate/page/jobs/scaling/rescale", asked)
+            if status == 202:
+                answer = done(person, answer, "scaling")
+                if answer["status"] == "succeeded":
+                    return "rescaled", answer["result"]
+                answer = answer["problem"]
+            refused.set()
+            return "refused", answer["message"]
+        finally:
+            server.close()
+
+    both_are_here = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        answers = dict(zip((2, 3), pool.map(rescale, (2, 3)), strict=True))
+    winner, loser = sorted(answers, key=lambda parallelism: answers[parallelism], reverse=True)
+    assert answers[winner] == ("rescaled", "scaling")
+    assert answers[loser][0] == "refused", answers
+    assert re.search("already ending with the savepoint|has ended", answers[loser][1]), answers
+    page = eventually(lambda: (p := browser.page("/jobs/scaling"))["card"]["state"] == "RUNNING" and p)
+    assert {o["parallelism"] for o in page["details"]["operators"]} == {winner}
+    assert len([record for record in registry.records() if record.job_id == "scaling"]) == 2
+    assert len(list((tmp_path / "sp").iterdir())) == 1
 
 
 def test_job_that_nobody_knows_how_to_start_is_not_stopped_for_a_rescale(

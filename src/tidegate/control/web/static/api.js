@@ -74,11 +74,27 @@ export const change = (path, body = {}, method = "POST", query = {}) => {
   return ask(path, { method, headers, query, body: raw ? body : JSON.stringify(body) });
 };
 
-/** Listen to events until the returned function is called. Connects again as often as needed. */
+/** Follow an operation to its end, which may come after that of the job. Throws what a person can read if it failed. */
+export async function followed(job, operation, show) {
+  for (let failures = 0; operation.status === "running"; ) {
+    show(operation);
+    try {
+      operation = await ask(jobPath(job, `/operations/${encodeURIComponent(operation.id)}`), { query: { wait: 10 } });
+      failures = 0;
+    } catch (problem) {
+      if (++failures === 5) throw problem;
+      await new Promise((done) => setTimeout(done, 1000));
+    }
+  }
+  if (operation.status !== "succeeded") throw operation.problem ?? { message: "It failed." };
+  return operation;
+}
+
+/** Listen to events until the returned function is called. Connects again as often as needed, to the address that `path()` gives then. */
 export function listen(path, handlers) {
   let source, retry, closed;
   const open = () => {
-    source = new EventSource(`/tidegate/page${path}`);
+    source = new EventSource(`/tidegate/page${path()}`);
     source.onopen = () => ((silent.value = null), (locked.value = false));
     for (const [name, take] of Object.entries(handlers))
       source.addEventListener(name, (event) => {
@@ -88,10 +104,10 @@ export function listen(path, handlers) {
       });
     source.onerror = () => {
       silent.value ??= heard.value || Date.now();
-      if (source.readyState === EventSource.CLOSED && !closed) {
-        retry = setTimeout(open, 2000);
-        ask("/me").then((known) => (me.value = known), () => {}); // says whether the login has expired
-      }
+      source.close(); // it would connect to the same address again
+      if (closed) return;
+      retry = setTimeout(open, 2000);
+      ask("/me").then((known) => (me.value = known), () => {}); // says whether the login has expired
     };
   };
   open();

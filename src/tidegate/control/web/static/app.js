@@ -56,9 +56,9 @@ effect(() => {
   const job = openJob.value;
   gone.value = null;
   if (job === undefined)
-    return listen("/events", { jobs: (cards) => (jobs.value = share(jobs.peek(), shareList(jobs.peek(), cards, "job_id"))) });
+    return listen(() => "/events", { jobs: (cards) => (jobs.value = share(jobs.peek(), shareList(jobs.peek(), cards, "job_id"))) });
   page.value = null;
-  return listen(jobPath(job, "/events"), { job: (fresh) => ((gone.value = null), takePage(fresh)), gone: (problem) => (gone.value = problem) });
+  return listen(() => jobPath(job, "/events"), { job: (fresh) => ((gone.value = null), takePage(fresh)), gone: (problem) => (gone.value = problem) });
 });
 effect(() => {
   const name = page.value?.card.name;

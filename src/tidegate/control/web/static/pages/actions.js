@@ -1,5 +1,5 @@
 // Actions: each says what will happen before it acts, and how it ended.
-import { ask, change, jobPath, now, page, route } from "../api.js";
+import { ask, change, followed, jobPath, now, page, route } from "../api.js";
 import { Ago, Answer, Command, Empty, html, Pill, Section, Trouble, useAnswer, useEffect, useRef, useState, Waiting } from "../parts/ui.js";
 import { bytes, clock, duration, plural, span } from "../parts/format.js";
 import { Table } from "../parts/table.js";
@@ -63,23 +63,14 @@ function Action({ job, action, over, onBegun }) {
   const act = async () => {
     setStage({ at: "doing", since: Date.now() });
     try {
-      let operation = await change(jobPath(job, `/${action.path}`), body());
+      const begun = await change(jobPath(job, `/${action.path}`), body());
       onBegun();
-      for (let failures = 0; operation.status === "running" && failures < 5; ) {
-        setStage({ at: "doing", operation, since: operation.started_ms });
-        try {
-          operation = await ask(jobPath(job, `/operations/${encodeURIComponent(operation.id)}`), { query: { wait: 10 } });
-          failures = 0;
-        } catch (problem) {
-          if (++failures === 5) throw problem;
-          await new Promise((done) => setTimeout(done, 1000));
-        }
-      }
+      const operation = await followed(job, begun, (known) => setStage({ at: "doing", since: known.started_ms }));
       setStage({ at: "done", operation });
-      onBegun();
     } catch (problem) {
       setStage({ at: "done", problem });
     }
+    onBegun();
   };
   useEffect(() => {
     if (stage.at === "agree") agree.current?.focus();
@@ -100,7 +91,7 @@ function Action({ job, action, over, onBegun }) {
       ${will.problem && html`<${Trouble} problem=${{ message: will.problem }} />`}
       ${will.allowed && html`<button type="button" class=${action.ends ? "danger" : "primary"} onClick=${act}>${action.title}</button>`} <button type="button" onClick=${back}>Back</button></div>`}
     ${stage.at === "doing" && html`<p role="status">Under way for ${span(now.value - stage.since)}. It continues if you leave this page.</p>`}
-    ${stage.at === "done" && html`<div ref=${result} tabindex="-1" role="status">${operation?.status === "succeeded" ? html`<p><${Pill} of="succeeded" /> in ${duration(operation.ended_ms - operation.started_ms)}</p>${operation.result && html`<${Command} text=${operation.result} />`}` : html`<${Trouble} problem=${stage.problem ?? operation?.problem ?? { message: "It failed." }} />`}
+    ${stage.at === "done" && html`<div ref=${result} tabindex="-1" role="status">${operation ? html`<p><${Pill} of="succeeded" /> in ${duration(operation.ended_ms - operation.started_ms)}</p>${operation.result && html`<${Command} text=${operation.result} />`}` : html`<${Trouble} problem=${stage.problem} />`}
       <button type="button" onClick=${back}>Back</button></div>`}
   </form>`;
 }

@@ -24,7 +24,8 @@ export function LogsPage() {
         if (!open) return;
         setLines([]);
         add(part.text);
-        close = listen(jobPath(job, `/log/events?from=${part.to}`), { lines: (more) => add(more.text) });
+        let { to } = part; // whoever connects again reads on from here
+        close = listen(() => jobPath(job, `/log/events?from=${to}`), { lines: (more) => ((to = more.to), add(more.text)) });
       }, setProblem);
     return () => ((open = false), close());
   }, [job]);

@@ -1,12 +1,14 @@
 // Metrics: pick some, and see them as plots. The page keeps the last minutes itself.
-import { ask, jobPath, page, route, to } from "../api.js";
+import { ask, jobPath, route, to } from "../api.js";
 import { Answer, Empty, html, Trouble, useEffect, useState } from "../parts/ui.js";
 import { plural, rate, short } from "../parts/format.js";
 import { Table } from "../parts/table.js";
 import { Plot } from "../parts/plot.js";
 
 const EVERY_MS = 2000, MOST = 300;
-const idOf = (m) => `${m.operator ?? ""}/${m.name}`;
+const idOf = (m) => `${m.operator ?? ""}/${m.name}/${Object.entries(m.labels).join("/")}`;
+/** What tells it from others of its name: subtask, state, part ... as in the text for Prometheus. */
+const whichOf = (m) => Object.entries(m.labels).filter(([name]) => name !== "operator_id").map((pair) => pair.join("=")).join(", ");
 const kept = { job: null, at: [], values: new Map() };
 
 export function MetricsPage() {
@@ -22,10 +24,9 @@ export function MetricsPage() {
     const timer = setInterval(read, EVERY_MS);
     return () => ((open = false), clearInterval(timer));
   }, [job]);
-  const names = new Map(page.value.details.operators.map((o) => [o.id, o.name]));
   const picked = (query.show ?? "").split("\n").filter(Boolean);
   const pick = (id) => to(job, "metrics", undefined, { show: (picked.includes(id) ? picked.filter((p) => p !== id) : [...picked, id]).join("\n") });
-  const nameOf = (m) => `${names.get(m.operator) ?? m.operator ?? "job"} · ${m.name}`;
+  const nameOf = (m) => `${m.operator ?? "job"} · ${m.name} ${whichOf(m)}`;
   const shown = (listed ?? []).filter((m) => `${nameOf(m)} ${m.kind}`.toLowerCase().includes(filter.toLowerCase()));
   return html`
     <${Answer} ask="What do its functions measure?">${!listed ? "" : listed.length ? `${plural(listed.length, "metric")}. Pick some to see them as plots; they begin when you open this page.` : "Nothing yet."}<//>
@@ -38,12 +39,13 @@ export function MetricsPage() {
     })}</div>`}
     ${listed && !listed.length && html`<${Empty}>Functions that register counters, gauges, meters or distributions appear here.<//>`}
     ${listed?.length > 0 && html`<label class="filter">Filter <input type="search" value=${filter} placeholder="operator, name or kind" onInput=${(e) => setFilter(e.target.value)} /></label>
-      <${Table} label="Metrics" columns=${COLUMNS} rows=${shown} keyOf=${idOf} extra=${{ names, picked }} first=${100} markedIf=${(m) => picked.includes(idOf(m))} hrefOf=${(m) => pick(idOf(m))} />`}`;
+      <${Table} label="Metrics" columns=${COLUMNS} rows=${shown} keyOf=${idOf} extra=${picked} first=${100} markedIf=${(m) => picked.includes(idOf(m))} hrefOf=${(m) => pick(idOf(m))} />`}`;
 }
 
 const COLUMNS = [
-  { head: "Metric", cell: (m, { picked }) => `${picked.includes(idOf(m)) ? "☑" : "☐"} ${m.name}`, by: (m) => m.name },
-  { head: "Operator", cell: (m, { names }) => names.get(m.operator) ?? m.operator ?? "job", by: (m) => m.operator },
+  { head: "Metric", cell: (m, picked) => `${picked.includes(idOf(m)) ? "☑" : "☐"} ${m.name}`, by: (m) => m.name },
+  { head: "Of", cell: (m) => whichOf(m) || "–", by: whichOf },
+  { head: "Operator", cell: (m) => m.operator ?? "job", by: (m) => m.operator },
   { head: "Kind", cell: (m) => m.kind, by: (m) => m.kind },
   { head: "Value", cell: (m) => short(m.value), by: (m) => m.value, num: true },
 ];

@@ -1,5 +1,5 @@
 // Submit: programs that were uploaded, and how to run one.
-import { change, me } from "../api.js";
+import { change, followed, me, to } from "../api.js";
 import { Ago, Answer, Empty, Fold, html, Section, Trouble, useAnswer, useState, Waiting } from "../parts/ui.js";
 import { bytes, plural } from "../parts/format.js";
 
@@ -18,6 +18,7 @@ export function ProgramsPage() {
       tell(words(answer));
       setAsked(asked + 1);
     } catch (met) {
+      tell("");
       setProblem(met);
     }
   };
@@ -32,10 +33,10 @@ export function ProgramsPage() {
     ${me.value.can_submit && html`
       <form class="fields" onSubmit=${upload}><label>Program <input type="file" name="file" accept=".py,.zip" required /></label><button class="primary">Upload</button></form>
       <${Trouble} problem=${problem} />${told && html`<p role="status">${told}</p>`}
-      <${Section} title="Programs"><${Waiting} of=${programs} what="the programs">${programs.value?.length ? html`<ul class="programs">${programs.value.map((p) => html`<${Program} key=${p.id} program=${p} doing=${doing} />`)}</ul>` : html`<${Empty}>None was uploaded yet.<//>`}<//><//>`}`;
+      <${Section} title="Programs"><${Waiting} of=${programs} what="the programs">${programs.value?.length ? html`<ul class="programs">${programs.value.map((p) => html`<${Program} key=${p.id} program=${p} doing=${doing} tell=${tell} />`)}</ul>` : html`<${Empty}>None was uploaded yet.<//>`}<//><//>`}`;
 }
 
-function Program({ program, doing }) {
+function Program({ program, doing, tell }) {
   const [sure, setSure] = useState(false);
   const path = `/programs/${encodeURIComponent(program.id)}`;
   const run = (event) => {
@@ -45,7 +46,8 @@ function Program({ program, doing }) {
     if (given.parallelism) body.parallelism = Number(given.parallelism);
     if (given.arguments) body.arguments = given.arguments.match(/"[^"]*"|\S+/g).map((a) => a.replace(/^"|"$/g, ""));
     if (given.configuration) body.configuration = Object.fromEntries(given.configuration.split("\n").filter((l) => l.trim()).map((l) => l.split(/[:=]\s*(.*)/s).slice(0, 2).map((t) => t.trim())));
-    doing(() => change(`${path}/run`, body), (answer) => `${program.name} starts${answer?.job_id ? ` as ${answer.job_id}` : ""}. It appears among the jobs by itself.`);
+    const start = async () => followed("-", await change(`${path}/run`, body), () => tell(`${program.name} starts …`));
+    doing(start, ({ result }) => html`${program.name} runs as <a href=${to(result)}>${result}</a>.`);
   };
   const title = html`<b>${program.name}</b> <span class="dim">${bytes(program.size)}, <${Ago} ms=${program.uploaded_ms} /></span>`;
   return html`<li><${Fold} title=${title}>
