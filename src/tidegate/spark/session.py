@@ -48,6 +48,8 @@ _CLUSTER_SETTINGS = {
     # A task that does not get its home (homes.py) soon runs elsewhere. Spark's default of 3 s is longer than a round, and every
     # level of a round would wait for it.
     "spark.locality.wait": "300ms",
+    # Spark's default is infinite: no home would ever be given back to the cluster, however long the job is idle.
+    "spark.dynamicAllocation.cachedExecutorIdleTimeout": "60s",
 }
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON = "spark.pyspark.python"
