@@ -24,6 +24,7 @@ from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import Listener
+from tidegate.spark.homes import Homes
 from tidegate.spark.pyspark_internals import collect, is_lost, release_shuffles, was_run_again
 from tidegate.spark.session import check_settings, is_local, master_of, spark_context
 from tidegate.spark.shipping import ship
@@ -86,6 +87,7 @@ class SparkEngine:
         self._spec: JobSpec | None = None
         self._program: Any = None
         self._seed: Any = None
+        self._homes: Homes | None = None
         self._group = ""
         self._pool: str | None = None
         self._runs = 0
@@ -102,7 +104,7 @@ class SparkEngine:
         self._spec = spec
         if self._is_lost():
             # Its broadcasts and files are lost with the context.
-            self._context = self._program = self._setup = None
+            self._context = self._program = self._setup = self._homes = None
         if self._context is None:
             self._context = self._open()
         with self._errors("start of an attempt"):
@@ -112,6 +114,8 @@ class SparkEngine:
             # Level 0 reads no rows; one RDD of empty partitions serves all rounds (a new one costs some milliseconds).
             self._most_tasks = _most_tasks(self._sc)
             self._seed = self._sc.parallelize([], self._tasks(spec.widths[0]))
+            if self._homes is None and not _is_local(self._sc):
+                self._homes = Homes(self._sc)  # they outlive the attempt, as local state does
             self._pool = spec.settings.job_id if self._sc.getConf().get(_SCHEDULER, "FIFO") == "FAIR" else None
         self._warn_of_shared_tasks(max(spec.widths))
         self._group = f"tidegate-{spec.settings.job_id}-{spec.attempt}"
@@ -127,6 +131,8 @@ class SparkEngine:
             rows = self._collect(self._rdd(plan, self._spec))
             acks: list[Ack] = [pickle.loads(payload) for _, payload in rows]
             self._count_stages_run_again(acks)
+            if self._homes is not None:
+                self._homes.settle(acks, {chain for chain, _ in self._spec.partitions[0]})
         return acks
 
     def _count_stages_run_again(self, acks: list[Ack]) -> None:
@@ -200,6 +206,8 @@ class SparkEngine:
         for level, subtasks in enumerate(plan.tasks):
             if level:
                 rdd = rdd.partitionBy(counts[level], identity)
+                if self._homes is not None:
+                    rdd = self._homes.prefer(rdd, counts[level])
             plans = [pickle.dumps(subtasks[task :: counts[level]], 5) for task in range(counts[level])]
             rdd = rdd.mapPartitionsWithIndex(
                 LevelTask(spec.attempt, self._program, level, context, plans, counts, self._setup)
@@ -240,7 +248,12 @@ class SparkEngine:
         forget = ForgetJob(spec.settings)
         hosts = max(1, self._sc.defaultParallelism)
         self._sc.setJobGroup(f"{self._group}-end", "release local state", interruptOnCancel=False)
-        self._sc.parallelize(range(hosts), hosts).mapPartitions(forget).count()
+        everywhere: RDD[Any] = self._sc.parallelize(range(hosts), hosts)
+        if self._homes is not None:
+            everywhere = self._homes.included(everywhere)
+        everywhere.mapPartitions(forget).count()
+        if self._homes is not None:
+            self._homes.forget()
         self._forget_program()
 
     def _forget_program(self) -> None:
@@ -251,8 +264,11 @@ class SparkEngine:
 
 def _most_tasks(context: SparkContext) -> int:
     """Return the limit for a level. The cores of a cluster change, and not all are known when a job starts: there is no limit."""
-    local = (context.master or "").partition("[")[0] == "local"
-    return _TASKS_PER_CORE * max(1, context.defaultParallelism) if local else sys.maxsize
+    return _TASKS_PER_CORE * max(1, context.defaultParallelism) if _is_local(context) else sys.maxsize
+
+
+def _is_local(context: SparkContext) -> bool:
+    return (context.master or "").partition("[")[0] == "local"
 
 
 _NO_PYTHON = re.compile(r"PYTHON_VERSION_MISMATCH|No module named|Cannot run program")

@@ -44,6 +44,13 @@ _LOCAL_SETTINGS = {
     # stacks are large enough for hundreds of levels (300 failed with Java's default of 1 MB).
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m",
 }
+_CLUSTER_SETTINGS = {
+    # A task that does not get its home (homes.py) soon runs elsewhere. Spark's default of 3 s is longer than a round, and every
+    # level of a round would wait for it.
+    "spark.locality.wait": "300ms",
+    # Spark's default is infinite: no home would ever be given back to the cluster, however long the job is idle.
+    "spark.dynamicAllocation.cachedExecutorIdleTimeout": "60s",
+}
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON = "spark.pyspark.python"
 
@@ -145,7 +152,12 @@ def _conf(configuration: Mapping[str, Any]) -> SparkConf:
     given = submitted_settings()
     own = {**given, **{key: str(value) for key, value in configuration.items() if key.startswith("spark.")}}
     master = _master(configuration, "local[*,4]")
-    settings = {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **own, "spark.master": master}
+    settings = {
+        **_SETTINGS,
+        **(_LOCAL_SETTINGS if master.startswith("local") else _CLUSTER_SETTINGS),
+        **own,
+        "spark.master": master,
+    }
     if not given:  # else the JVM runs already
         settings |= log_settings({**own, **_account_settings(own)}, _log_level(configuration)) or _account_settings(own)
     if _UNIX_SOCKETS not in own:

@@ -29,7 +29,7 @@ from tidegate.operators.flow.level import JobSpec, close_job, job_in_this_worker
 from tidegate.operators.flow.rows import FIRST_RUN, RoundContext, TaskPlan, TaskRun
 from tidegate.operators.loop import fast_json
 from tidegate.spark.bundle import Unpacked, unpacked
-from tidegate.state.local_dir import remove_job
+from tidegate.state.local_dir import remove_forgotten, remove_job
 from tidegate.state.stores import close_removed_stores
 
 _OFF = logging.CRITICAL + 10
@@ -185,8 +185,10 @@ class LevelTask:
         at(f"{self.setup.job_name}: {subtask}")
 
     def _load(self) -> JobSpec:
-        close_removed_stores()  # of jobs whose end was not announced to this worker
         spec: JobSpec = pickle.loads(self.program.value)
+        for root in spec.settings.local_roots:
+            remove_forgotten(root, time.time())
+        close_removed_stores()  # of jobs whose end was not announced to this worker
         fast_json.switch(spec.settings.fast_json)  # before user code is unpickled, which may import json.loads by name
         return spec
 

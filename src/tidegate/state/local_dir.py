@@ -13,6 +13,7 @@ import shutil
 import socket
 import tempfile
 import time
+from contextlib import suppress
 from urllib.parse import quote
 
 from tidegate.base.errors import ConfigurationError, StorageError
@@ -23,6 +24,8 @@ SHARED_MEMORY = "/dev/shm"
 ENOUGH_FREE = 2 << 30
 MARK, _STORES = "tidegate-local-state", "stores"
 _SHORT = 12
+FORGOTTEN_S = 7 * 24 * 3600
+"""A store that nobody has written for so long is removed. A job that still runs would build it again."""
 
 
 def choose_root(configured: str | None = None) -> str:
@@ -133,6 +136,25 @@ def remove_job(root: str, job: str) -> None:
     """Remove the stores of a finished job on this host."""
     for home in existing_homes(root):
         remove_below(home, _name(), _STORES, quote(job, safe=""))
+
+
+def remove_forgotten(root: str, now: float) -> None:
+    """Remove the stores of jobs that have not been heard of for long. The end of a job is not announced to a host that has lost its
+    executors, nor by a driver that was killed. ``now``: seconds since 1970, as files have it."""
+    for home in existing_homes(root):
+        stores = os.path.join(home, _name(), _STORES)
+        with suppress(OSError):
+            for job in os.listdir(stores):
+                if _last_written(os.path.join(stores, job)) < now - FORGOTTEN_S:
+                    remove_below(home, _name(), _STORES, job)
+
+
+def _last_written(path: str) -> float:
+    """Return the time of the latest change below a directory."""
+    times = [os.lstat(path).st_mtime]
+    for directory, _, files in os.walk(path):
+        times += [os.lstat(os.path.join(directory, name)).st_mtime for name in [*files, "."]]
+    return max(times)
 
 
 def _remove_other_boots(home: str) -> None:

@@ -124,3 +124,24 @@ def test_a_configured_directory_that_cannot_be_is_refused_before_the_start(tmp_p
 
 def test_a_configured_directory_that_is_missing_here_may_be_elsewhere(tmp_path: Path) -> None:
     assert local_dir.choose_root(f"{tmp_path}/not/yet") == f"{tmp_path}/not/yet"
+
+
+def test_stores_that_nobody_has_written_for_a_week_are_removed(tmp_path: Path) -> None:
+    old, mixed, new = (local_dir.store_path(str(tmp_path), job, "op", 0) for job in ("old", "mixed", "new"))
+    for path in (old, mixed, new):
+        Path(path, "data.mdb").write_bytes(b"x")
+    begun = os.stat(new).st_mtime
+    for path in (old, mixed):
+        for changed in (Path(path, "data.mdb"), Path(path), *Path(path).parents[:2]):
+            os.utime(changed, (begun - local_dir.FORGOTTEN_S, begun - local_dir.FORGOTTEN_S))
+    os.utime(Path(mixed, "data.mdb"), (begun, begun))
+    local_dir.remove_forgotten(str(tmp_path), begun)
+    assert [os.path.exists(path) for path in (old, mixed, new)] == [True, True, True], "not yet a week"
+    local_dir.remove_forgotten(str(tmp_path), begun + 1)
+    assert [os.path.exists(path) for path in (old, mixed, new)] == [False, True, True]
+    assert not Path(old).parents[1].exists(), "no empty directory of the job is left"
+
+
+def test_without_local_state_there_is_nothing_to_remove(tmp_path: Path) -> None:
+    local_dir.remove_forgotten(str(tmp_path), 1e12)
+    assert list(tmp_path.iterdir()) == []
