@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tidegate.common import Configuration, Types
-from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream import DataStream, KeyedProcessFunction, MapFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.graph.transformation import Program
 from tidegate.operators.flow.level import JobSpec, close_job
@@ -62,13 +62,18 @@ class TaskEngine:
             pickled = [pickle.dumps(plans[number::tasks], 5) for number in range(tasks)]
             task = LevelTask(self._spec.attempt, self._program, level, context, pickled, counts, NO_SETUP)
             self._random.shuffle(rows)
-            arriving = [[pair for pair in rows if pair[0] % tasks == number] for number in range(tasks)]
-            rows = [row for number in range(tasks) for row in self._run(task, number, arriving[number])]
+            rows = self._run_level(level, task, self._arriving(level, rows, tasks))
             sent = Counter((row[3], row[4]) for _, row in rows if isinstance(row, tuple) and row[2] == BARRIER)
             self.most_barriers = max([self.most_barriers, *sent.values()])
         acks = [pickle.loads(payload) for _, payload in rows]
         self.acks += acks
         return acks
+
+    def _arriving(self, level: int, rows: list[Any], tasks: int) -> list[list[Any]]:
+        return [[pair for pair in rows if pair[0] % tasks == number] for number in range(tasks)]
+
+    def _run_level(self, level: int, task: LevelTask, arriving: list[list[Any]]) -> list[Any]:
+        return [row for number, rows in enumerate(arriving) for row in self._run(task, number, rows)]
 
     def _run(self, task: LevelTask, number: int, rows: list[Any]) -> list[Any]:
         if number % 3 == 0:
@@ -80,6 +85,37 @@ class TaskEngine:
 
     def stop(self) -> None:
         close_job(self._spec.settings.local_name)
+
+
+class RunAgain(TaskEngine):
+    """The last task of level 0 runs again after the first task of level 1 has read its first run. All others read the second."""
+
+    def __init__(self) -> None:
+        super().__init__(most=2)
+        self._second: list[Any] = []
+
+    def _arriving(self, level: int, rows: list[Any], tasks: int) -> list[list[Any]]:
+        first = super()._arriving(level, rows, tasks)
+        return first if level != 1 else [first[0], *super()._arriving(level, self._second, tasks)[1:]]
+
+    def _run_level(self, level: int, task: LevelTask, arriving: list[list[Any]]) -> list[Any]:
+        if level:
+            return super()._run_level(level, task, arriving)
+        Changes.run = 0
+        *others, last = [list(task(number, iter(rows))) for number, rows in enumerate(arriving)]
+        Changes.run = 1
+        again = list(task(len(others), iter(arriving[-1])))
+        self._second = [row for rows in [*others, again] for row in rows]
+        return [row for rows in [*others, last] for row in rows]
+
+
+class Changes(MapFunction):
+    """Gives a record to one branch in the first run of its task, and to the other branch in the second."""
+
+    run = 0
+
+    def map(self, value: int) -> tuple[int, int]:
+        return value, (value + Changes.run) % 2
 
 
 class Counts(KeyedProcessFunction):
@@ -95,28 +131,32 @@ class Counts(KeyedProcessFunction):
         yield ctx.get_current_key(), self.count.value()
 
 
-@pytest.mark.parametrize("most", [1, 3, 4, 100])
-def test_the_results_do_not_depend_on_how_many_share_a_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    engine = TaskEngine(most)
-
+def environment(engine: TaskEngine, place: Path, **keys: Any) -> StreamExecutionEnvironment:
     class Executor:
         def execute_async(self, program: Program) -> StartedJob:
-            return StartedJob(JobMaster(program, engine, local_root=str(tmp_path / "local")), [])
+            return StartedJob(JobMaster(program, engine, local_root=str(place / "local")), [])
 
     executor.register_executor("tasks", Executor)
-    keys = {
+    settings = {
         "execution.target": "tasks",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+        "execution.checkpointing.dir": str(place / "checkpoints"),
+        "restart-strategy.type": "none",
+        **keys,
+    }
+    return StreamExecutionEnvironment(Configuration.from_dict(settings))
+
+
+@pytest.mark.parametrize("most", [1, 3, 4, 100])
+def test_the_results_do_not_depend_on_how_many_share_a_task(tmp_path: Path, most: int) -> None:
+    engine = TaskEngine(most)
+    keys = {
         "execution.checkpointing.interval": "10 ms",
         "tidegate.round.max-records": 100,
         "tidegate.chunk.records": 7,
         "parallelism.default": 8,
         "pipeline.max-parallelism": 32,
-        "restart-strategy.type": "none",
     }
-    env = StreamExecutionEnvironment(Configuration.from_dict(keys))
+    env = environment(engine, tmp_path, **keys)
     numbers = env.from_collection(list(range(500))).rebalance().map(lambda v: v, Types.LONG())
     counted = numbers.key_by(lambda v: v % 20, Types.LONG()).process(Counts())
     united = counted.union(numbers.filter(lambda v: v < 5).map(lambda v: (v, "seen")))  # rows that pass a level
@@ -125,3 +165,26 @@ def test_the_results_do_not_depend_on_how_many_share_a_task(
     )
     assert len({(ack.chain, ack.subtask) for ack in engine.acks}) >= 17
     assert engine.most_barriers == min(most, 8), "one for each task, not one for each subtask"
+
+
+@pytest.mark.parametrize(("before", "between"), [(1, 1), (1, 3), (3, 3)])
+def test_chunks_and_barrier_that_pass_a_level_come_from_one_run_of_the_sender(
+    tmp_path: Path, before: int, between: int
+) -> None:
+    """Fault T4. The two branches are in the last subtasks of a task of level 2, and get their records through level 1: the first
+    subtasks of level 1 relay for the one, other subtasks for the other. ``before``, ``between``: how many subtasks come before
+    them in their level."""
+    env = environment(RunAgain(), tmp_path, **{"parallelism.default": 1})
+    passing = env.from_collection(list(range(6))).rebalance().map(lambda v: v).set_parallelism(3)
+    sender = env.from_collection(list(range(100, 120))).map(Changes())
+
+    def others(count: int) -> list[DataStream]:
+        return [passing.map(lambda v: v).set_parallelism(1) for _ in range(count)]
+
+    def branch(number: int) -> DataStream:
+        taken = sender.filter(lambda pair: pair[1] == number).map(lambda pair: pair[0])
+        return passing.union(taken).map(lambda v: v).set_parallelism(1)
+
+    streams = [*others(before), branch(0), *others(between), branch(1)]
+    found = streams[0].union(*streams[1:]).execute_and_collect()
+    assert Counter(value for value in found if value >= 100) == Counter(range(100, 120))

@@ -181,11 +181,11 @@ class Job:
         relayed: list[Row] = []
         subtask = self.subtask(chain, index, plan)
         for row in SubtaskRound(subtask, context, plan, tasks).run(_own_rows(rows, level, relayed)):
-            yield self._address(row, level)
+            yield self._address(row, level, tasks)
             if relayed:
-                yield from [self._address(r, level) for r in relayed]
+                yield from [self._address(r, level, tasks) for r in relayed]
                 relayed.clear()
-        yield from [self._address(r, level) for r in relayed]
+        yield from [self._address(r, level, tasks) for r in relayed]
 
     def run_task(
         self,
@@ -227,14 +227,18 @@ class Job:
                 waiting.append(row)
         return dealt
 
-    def _address(self, row: Row, level: int) -> Addressed:
+    def _address(self, row: Row, level: int, tasks: Sequence[int]) -> Addressed:
+        """Address a row to the next level. A row for a later level goes by the *task* that it is for, whatever subtask of the task
+        it is for. So the chunks of a channel and the barrier that counts them pass the same tasks, and come from one attempt of
+        the sender. On two ways they could come from two attempts, if the sender ran again in between (T4)."""
         following = level + 1
         if following == len(self.spec.widths):
             assert row[2] == ACK
             return 0, row[7]
         if row[0] == following:
             return row[1], row
-        return row[1] % self.spec.widths[following], row
+        target = row[1] % tasks[row[0]] if tasks and row[2] != ACK else row[1]
+        return target % self.spec.widths[following], row
 
 
 def _own_rows(rows: Iterator[Row], level: int, relayed: list[Row]) -> Iterator[Row]:

@@ -24,12 +24,13 @@ Row = tuple[int, int, int, int, int, int, int, Any]
 DATA: payload is a ``Payload``, or None where only the watermark is sent; numbers count from 0 in each channel and round.
 BARRIER: exactly one a sending subtask, edge and *task* of the receiving level, after all chunks. All subtasks of the edge in the
 task take it, so each sees exactly one barrier of every channel. Its partition is the number of the task; payload a ``Barrier``.
-ACK: payload is a pickled ``Ack``; its level is the number of levels, so it is relayed to the driver.
+ACK: payload is a pickled ``Ack``; its level is -1, so it is relayed to the driver.
 
 Why subtasks may share a barrier (T4): what a task of the engine reads of a sending task is one block of the shuffle, so it
-comes from one attempt. A barrier for each subtask in the task would say the same. If a stage runs again, tasks that read the
-first run and tasks that read the second have other tokens, and the driver discards the round. The barrier counts chunks for
-each subtask: a subtask whose chunk is missing, or that gets one too many, fails the round, as it would with its own barrier.
+comes from one attempt. Relayed rows for one task pass the same tasks (``level.py``), so this holds for them too. A barrier for
+each subtask in the task would say the same. If a stage runs again, tasks that read the first run and tasks that read the second
+have other tokens, and the driver discards the round. The barrier counts chunks for each subtask: a subtask whose chunk is
+missing, or that gets one too many, fails the round, as it would with its own barrier.
 """
 
 
