@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobFailedError
 from tidegate.common import Configuration, Types
 from tidegate.datastream import DataStream, KeyedProcessFunction, MapFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor
@@ -118,6 +119,18 @@ class Changes(MapFunction):
         return value, (value + Changes.run) % 2
 
 
+class FailsAtFirst(MapFunction):
+    def map(self, value: int) -> int:
+        if Changes.run == 0:
+            raise ConnectionError("only in the first run")
+        return value
+
+
+class Passes(KeyedProcessFunction):
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Any:
+        yield value
+
+
 class Counts(KeyedProcessFunction):
     def open(self, runtime_context: Any) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
@@ -188,3 +201,16 @@ def test_chunks_and_barrier_that_pass_a_level_come_from_one_run_of_the_sender(
     streams = [*others(before), branch(0), *others(between), branch(1)]
     found = streams[0].union(*streams[1:]).execute_and_collect()
     assert Counter(value for value in found if value >= 100) == Counter(range(100, 120))
+
+
+@pytest.mark.parametrize("mode", ["BATCH", "STREAMING"])
+def test_a_subtask_that_gave_up_after_a_failed_run_of_its_sender_is_not_accepted_with_a_good_run(
+    tmp_path: Path, mode: str
+) -> None:
+    """Fault T4: the ack of the sender is that of its second run, and says nothing of a failure."""
+    env = environment(RunAgain(), tmp_path, **{"parallelism.default": 2, "execution.runtime-mode": mode})
+    others = env.from_collection(list(range(6)))
+    sender = env.from_collection(list(range(100, 120))).map(FailsAtFirst()).set_parallelism(1)
+    keyed = others.union(sender).key_by(lambda v: v, Types.LONG()).process(Passes())
+    with pytest.raises(JobFailedError, match="different attempts"):
+        list(keyed.execute_and_collect())

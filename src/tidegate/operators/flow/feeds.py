@@ -244,13 +244,18 @@ class ChannelFeed:
     def in_flight(self, path: str) -> InFlightPart | None:
         return self._backlog.part(path, self._round.context.version, whole=self._round.plan.whole)
 
-    def end(self) -> EndOfInput:
+    def _all_here(self) -> None:
+        """Check that the input is complete. The ack names the attempts of the senders, also if one has failed: this subtask then
+        gives up without an error of its own, and only the ack of the same attempt has the error (T4)."""
         self._input.check_complete(self._side.chain)
         self._ack.inputs = self._input.seen()
-        if self._input.aligns_since is not None:
-            self._ack.align_seconds = Stopwatch.now() - self._input.aligns_since
         if self._input.failed:
             raise SenderFailed
+
+    def end(self) -> EndOfInput:
+        self._all_here()
+        if self._input.aligns_since is not None:
+            self._ack.align_seconds = Stopwatch.now() - self._input.aligns_since
         if self._backlog.waits:
             return EndOfInput.AHEAD
         if self._input.finished:
@@ -424,7 +429,7 @@ class KeyedBatchFeed(ChannelFeed):
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
         yield from super().steps(rows)
-        yield self._all_here
+        yield self._all_here  # an incomplete input must not be processed
         for key, entries in self._groups.sorted():
             yield partial(self._process_key, key, entries)
 
@@ -442,12 +447,6 @@ class KeyedBatchFeed(ChannelFeed):
                 self._pipeline.flush()
             else:
                 self._groups.add(batch.keys, batch.time_list() or [None] * len(batch), number, batch.rows())
-
-    def _all_here(self) -> None:
-        """Check that the input is complete: an incomplete input must not be processed."""
-        self._input.check_complete(self._side.chain)
-        if self._input.failed:
-            raise SenderFailed
 
     def _process_key(self, key: Hashable, entries: list[Entry]) -> None:
         entries.sort(key=_moment)
