@@ -187,7 +187,7 @@ class LevelTask:
     def _load(self) -> JobSpec:
         spec: JobSpec = pickle.loads(self.program.value)
         for root in spec.settings.local_roots:
-            remove_forgotten(root, time.time())
+            remove_forgotten(root, time.time(), spec.settings.local_name)
         close_removed_stores()  # of jobs whose end was not announced to this worker
         fast_json.switch(spec.settings.fast_json)  # before user code is unpickled, which may import json.loads by name
         return spec

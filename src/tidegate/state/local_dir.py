@@ -13,16 +13,18 @@ import shutil
 import socket
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from urllib.parse import quote
 
 from tidegate.base.errors import ConfigurationError, StorageError
-from tidegate.base.hashing import stable_hash
+from tidegate.base.hashing import new_token, stable_hash
 from tidegate.base.private_dirs import existing_homes, is_any_held, opened_directory, private_home, remove_below
 
 SHARED_MEMORY = "/dev/shm"
 ENOUGH_FREE = 2 << 30
 MARK, _STORES = "tidegate-local-state", "stores"
+_REMOVED = "!"
+"""Begins the name of stores that are being removed. No name of a job begins so, because ``quote`` replaces this character."""
 _SHORT = 12
 FORGOTTEN_S = 7 * 24 * 3600
 """A store that nobody has written for so long is removed. A job that still runs would build it again."""
@@ -135,18 +137,46 @@ def _unusable(path: str, error: OSError) -> StorageError:
 def remove_job(root: str, job: str) -> None:
     """Remove the stores of a finished job on this host."""
     for home in existing_homes(root):
-        remove_below(home, _name(), _STORES, quote(job, safe=""))
+        _remove_stores(home, quote(job, safe=""))
 
 
-def remove_forgotten(root: str, now: float) -> None:
+def remove_forgotten(root: str, now: float, job: str) -> None:
     """Remove the stores of jobs that have not been heard of for long. The end of a job is not announced to a host that has lost its
-    executors, nor by a driver that was killed. ``now``: seconds since 1970, as files have it."""
+    executors, nor by a driver that was killed. ``now``: seconds since 1970, as files have it. ``job``: this process is about to run
+    it, so its stores stay, whatever their age: other workers of the host may have opened them just now."""
     for home in existing_homes(root):
-        stores = os.path.join(home, _name(), _STORES)
-        with suppress(OSError):
-            for job in os.listdir(stores):
-                if _last_written(os.path.join(stores, job)) < now - FORGOTTEN_S:
-                    remove_below(home, _name(), _STORES, job)
+        for name in _jobs_below(home):
+            if name != quote(job, safe="") and _is_forgotten(home, name, now):
+                _remove_stores(home, name)
+
+
+def _jobs_below(home: str) -> list[str]:
+    try:
+        return os.listdir(os.path.join(home, _name(), _STORES))
+    except OSError:  # there are no stores
+        return []
+
+
+def _is_forgotten(home: str, job: str, now: float) -> bool:
+    if job.startswith(_REMOVED):  # by a process that was killed
+        return True
+    try:
+        return _last_written(os.path.join(home, _name(), _STORES, job)) < now - FORGOTTEN_S
+    except OSError:  # its files change: somebody uses them
+        return False
+
+
+def _remove_stores(home: str, job: str) -> None:
+    """Remove the stores of a job. First they get another name, all at once. Who opens a store meanwhile opens the old files or new
+    ones. Without the other name a store could have an old lock and a new file with data: LMDB would take it for whole, and its next
+    user would have another lock."""
+    removed = f"{_REMOVED}{new_token()}"
+    with suppress(OSError), ExitStack() as opened:  # OSError: another process is removing it, or it never existed
+        at: int | None = None
+        for name in (home, _name(), _STORES):
+            at = opened.enter_context(opened_directory(name, at))
+        os.rename(job, removed, src_dir_fd=at, dst_dir_fd=at)
+    remove_below(home, _name(), _STORES, removed)
 
 
 def _last_written(path: str) -> float:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections import namedtuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tidegate.base.errors import ConfigurationError, StorageError
 from tidegate.state import local_dir
+from tidegate.state.lmdb_store import LmdbStore
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -135,13 +137,78 @@ def test_stores_that_nobody_has_written_for_a_week_are_removed(tmp_path: Path) -
         for changed in (Path(path, "data.mdb"), Path(path), *Path(path).parents[:2]):
             os.utime(changed, (begun - local_dir.FORGOTTEN_S, begun - local_dir.FORGOTTEN_S))
     os.utime(Path(mixed, "data.mdb"), (begun, begun))
-    local_dir.remove_forgotten(str(tmp_path), begun)
+    local_dir.remove_forgotten(str(tmp_path), begun, "this")
     assert [os.path.exists(path) for path in (old, mixed, new)] == [True, True, True], "not yet a week"
-    local_dir.remove_forgotten(str(tmp_path), begun + 1)
+    local_dir.remove_forgotten(str(tmp_path), begun + 1, "this")
     assert [os.path.exists(path) for path in (old, mixed, new)] == [False, True, True]
-    assert not Path(old).parents[1].exists(), "no empty directory of the job is left"
+    assert sorted(os.listdir(Path(old).parents[2])) == ["mixed", "new"], "no empty directory of the job is left"
+
+
+def test_old_stores_of_the_job_itself_stay(tmp_path: Path) -> None:
+    path = local_dir.store_path(str(tmp_path), "a/job", "op", 0)
+    local_dir.remove_forgotten(str(tmp_path), 1e12, "a/job")
+    assert os.path.exists(path)
+    local_dir.remove_forgotten(str(tmp_path), 1e12, "another")
+    assert not os.path.exists(path)
+
+
+def test_a_job_whose_files_vanish_while_they_are_looked_at_does_not_keep_stores_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used, old = (local_dir.store_path(str(tmp_path), job, "op", 0) for job in ("used", "old"))
+    look = local_dir._last_written
+
+    def vanishing(path: str) -> float:
+        if path.endswith("/used"):
+            raise FileNotFoundError(path)
+        return look(path)
+
+    monkeypatch.setattr(local_dir, "_last_written", vanishing)
+    monkeypatch.setattr(os, "listdir", lambda path, listed=os.listdir: sorted(listed(path), reverse=True))
+    local_dir.remove_forgotten(str(tmp_path), 1e12, "this")
+    assert [os.path.exists(used), os.path.exists(old)] == [True, False]
+
+
+def test_what_a_killed_process_had_still_to_remove_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = local_dir.store_path(str(tmp_path), "job", "op", 0)
+    with monkeypatch.context() as killed:
+        killed.setattr(local_dir, "remove_below", lambda *_: None)
+        local_dir.remove_job(str(tmp_path), "job")
+    stores = Path(path).parents[2]
+    assert not os.path.exists(path) and os.listdir(stores), "it has another name"
+    local_dir.remove_forgotten(str(tmp_path), 0, "this")
+    assert os.listdir(stores) == []
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+def test_a_store_that_is_opened_while_the_old_one_is_removed_has_files_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: bool
+) -> None:
+    """Two workers with the same data and different locks would not keep out of each other's way."""
+    path = local_dir.store_path(str(tmp_path), "job", "op", 0)
+    LmdbStore(path).close()
+    opened: list[LmdbStore] = []
+
+    def unlink(name: str, *, dir_fd: int | None = None, remove: Any = os.unlink) -> None:
+        remove(name, dir_fd=dir_fd)
+        if not opened:
+            opened.append(LmdbStore(path))
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    if forgotten:
+        local_dir.remove_forgotten(str(tmp_path), 1e12, "this")
+    else:
+        local_dir.remove_job(str(tmp_path), "job")
+    [store] = opened
+    try:
+        assert store.is_current
+        assert sorted(os.listdir(path)) == ["data.mdb", "lock.mdb"]
+    finally:
+        store.close()
 
 
 def test_without_local_state_there_is_nothing_to_remove(tmp_path: Path) -> None:
-    local_dir.remove_forgotten(str(tmp_path), 1e12)
+    local_dir.remove_forgotten(str(tmp_path), 1e12, "this")
     assert list(tmp_path.iterdir()) == []
