@@ -181,6 +181,7 @@ class ChannelFeed:
         ready, marks = self._input.align_empty(barriers), self._input.watermarks
         for barrier in barriers:
             marks.update(barrier[3], barrier[4], barrier[6], barrier[7].idle)
+        # Before the ready rows: their channels' marks have not moved, so event time does not pass these rows.
         self._advance(marks.current())
         self._process_rows(ready)
 
