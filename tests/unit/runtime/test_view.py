@@ -14,11 +14,15 @@ from tidegate.base import faults, secrets
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import UserCodeError
 from tidegate.common.job_status import JobStatus
+from tidegate.control.flink import checkpoints, metrics
+from tidegate.control.flink.job import JobNow
 from tidegate.control.jobs import JobDetails
+from tidegate.control.registry import DriverLife
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime import view
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
+from tidegate.runtime.prometheus import prometheus_text
 from tidegate.runtime.statistics import MetricView
 from tidegate.runtime.view import Outcome
 from tidegate.testing.simulation.engine import SimulatedEngine
@@ -119,6 +123,46 @@ def test_failures_and_restarts_are_shown(tmp_path: Path) -> None:
     (failure,) = view.exceptions
     assert (failure.attempt, failure.kind) == (1, UserCodeError.__name__)
     assert "seven" in failure.message
+
+
+class FailsOften:
+    failures = 0
+
+    def __call__(self, value: Any) -> Any:
+        if value == 7 and FailsOften.failures < 5:
+            FailsOften.failures += 1
+            raise ValueError("seven" * FailsOften.failures)
+        return value
+
+
+def test_attempts_restores_and_savepoints_are_counted_although_only_the_latest_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "_ATTEMPTS", 2)
+    FailsOften.failures = 0
+    master = master_of(
+        SmallJob(tmp_path, function=FailsOften()), **RESTARTS, **{"restart-strategy.fixed-delay.attempts": 9}
+    )
+    master.run()
+    shown = master.view()
+    assert [a.number for a in shown.attempts] == [5, 6]
+    assert (shown.attempts_so_far, shown.totals.restored) == (6, 5)
+    assert 'tidegate_job_attempts_total{job_id="small",job_name="small"} 6.0' in prometheus_text(shown)
+    now = JobNow.of(_Viewed(master), 0)
+    assert metrics.of_job(now)["numRestarts"] == 5
+    assert checkpoints.checkpointing(now)["counts"]["restored"] == 5
+
+
+class _Viewed:
+    """A job as the servers show it, as far as they ask here."""
+
+    life = DriverLife.ENDED
+
+    def __init__(self, master: JobMaster) -> None:
+        self._master = master
+
+    def details(self) -> tuple[JobDetails, int]:
+        return JobDetails.of(self._master.view(), 0), 0
 
 
 def test_a_failed_checkpoint_says_why(tmp_path: Path) -> None:
