@@ -58,7 +58,6 @@ class SubtaskView:
     bytes_out: int = 0
     records_in_per_second: float = 0.0
     """Over the latest rounds."""
-    records_out_per_second: float = 0.0
     busy: float = 0.0
     back_pressured: float = 0.0
     """The subtask had finished its part and waited for slower subtasks of the same or a later level."""
@@ -77,6 +76,8 @@ class SubtaskView:
     """In all accepted rounds of the latest attempt."""
     back_pressured_seconds: float = 0.0
     """As ``busy_seconds``."""
+    records_out_per_second: float = 0.0
+    """Over the latest rounds."""
 
 
 class Shown(NamedTuple):

@@ -105,6 +105,9 @@ def _round_samples(view: JobView) -> Iterator[Sample]:
         yield "tidegate_round_seconds", "gauge", "The latest round.", {}, latest.seconds
         for part, seconds in latest.parts.items():
             yield "tidegate_round_part_seconds", "gauge", "Where the latest round's time went.", {"part": part}, seconds
+        for level, seconds in enumerate(latest.levels):
+            text = "How long the slowest task of the level worked in the latest round."
+            yield "tidegate_round_level_seconds", "gauge", text, {"level": str(level)}, seconds
         text = "Local stores that were built from all their files."
         yield "tidegate_state_rebuilds_total", "counter", text, {}, view.totals.rebuilds
 

@@ -73,6 +73,8 @@ class OperatorView:
     """How the functions run, as ``explain`` says it: called, inlined, on columns."""
     ships: tuple[str, ...] = ()
     """How records come from each of ``inputs``: a name of ``Ship``."""
+    level: int = 0
+    """The level of the chain: its place in ``RoundStatistics.levels``."""
 
 
 @dataclass(frozen=True)
@@ -325,6 +327,7 @@ class JobRecorder:
                 tuple(id for id, _ in before.get(o.id, ())),
                 functions=self._functions.get(o.id, ()),
                 ships=tuple(ship for _, ship in before.get(o.id, ())),
+                level=graph.chains[graph.chain_of[o.id]].level,
             )
             for o in graph.operators
         ]

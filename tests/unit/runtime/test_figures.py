@@ -139,6 +139,8 @@ def test_fast_source_before_a_slow_operator_is_back_pressured(tmp_path: Path, mo
     (source,), (mapped,) = subtasks(view, 0), subtasks(view, 1)
     assert [source.busy, source.back_pressured] == pytest.approx([0.0, 1.0])
     assert [mapped.busy, mapped.seconds] == pytest.approx([1.0, 1.0])
+    assert view.rounds[0].levels == pytest.approx((0.0, 1.0))
+    assert [operator.level for operator in view.operators] == [0, 1, 1]
     assert all(s.busy + s.back_pressured + s.idle == pytest.approx(1.0) for s in view.subtasks)
 
 
