@@ -17,7 +17,6 @@ from tidegate.common.job_status import JobStatus
 from tidegate.control.flink import checkpoints, metrics
 from tidegate.control.flink.job import JobNow
 from tidegate.control.jobs import JobDetails
-from tidegate.control.registry import DriverLife
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime import view
 from tidegate.runtime.engine import RoundPlan
@@ -148,21 +147,10 @@ def test_attempts_restores_and_savepoints_are_counted_although_only_the_latest_a
     assert [a.number for a in shown.attempts] == [5, 6]
     assert (shown.attempts_so_far, shown.totals.restored) == (6, 5)
     assert 'tidegate_job_attempts_total{job_id="small",job_name="small"} 6.0' in prometheus_text(shown)
-    now = JobNow.of(_Viewed(master), 0)
+    nobody: Any = None
+    now = JobNow(nobody, JobDetails.of(shown, 0), 0, 0)
     assert metrics.of_job(now)["numRestarts"] == 5
     assert checkpoints.checkpointing(now)["counts"]["restored"] == 5
-
-
-class _Viewed:
-    """A job as the servers show it, as far as they ask here."""
-
-    life = DriverLife.ENDED
-
-    def __init__(self, master: JobMaster) -> None:
-        self._master = master
-
-    def details(self) -> tuple[JobDetails, int]:
-        return JobDetails.of(self._master.view(), 0), 0
 
 
 def test_a_failed_checkpoint_says_why(tmp_path: Path) -> None:
