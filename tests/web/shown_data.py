@@ -88,6 +88,7 @@ def operators_of(
             states={4: {"window-contents": 700_000_000, "timers": 112_000_000}, 5: {"seen": 96_000_000}}.get(i, {}),
             heavy_keys=keys if i == 4 else (),
             functions=functions.get(i, ()),
+            level=chains[i],
         )
         for i, name in enumerate(names)
     )
@@ -151,6 +152,7 @@ def rounds_of(count: int, now_ms: int, seed: int = 2) -> tuple[RoundStatistics, 
                 parts["store"] + parts["commit"],
                 0,
                 parts,
+                (0.12, 0.08, user, 0.04),
             )
         )
     return tuple(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -155,6 +156,22 @@ def test_bar_of_a_round_stays_the_same_element_while_rounds_come(server: PageSer
     bar.evaluate("bar => { bar.seen = true }")
     expect(visitor.page.locator(f".strip a[aria-label^='Round {last + 2}:']")).to_be_attached()
     assert bar.evaluate("bar => bar.seen === true")
+
+
+def test_rounds_say_their_largest_part_what_took_longer_beside_them_and_their_levels(
+    server: PageServer, visitor: Visitor
+) -> None:
+    shown = server.pages[JOB]
+    slow = tuple(replace(r, parts={**r.parts, "store": 3.0}) for r in shown.details.rounds)
+    server.pages[JOB] = msgspec.structs.replace(shown, details=msgspec.structs.replace(shown.details, rounds=slow))
+    visitor.open(server.address, f"#/jobs/{JOB}/rounds")
+    answer = visitor.page.locator("main .answer")
+    share = sum(r.parts["user"] for r in slow) / sum(r.seconds for r in slow)
+    expect(answer).to_contain_text(f"{share * 100:.0f} % of it is user code.")
+    expect(answer).to_contain_text("Beside the rounds, store took longer")
+    levels = visitor.page.get_by_role("region", name="Levels of the round").locator("tbody tr")
+    expect(levels).to_have_count(4)
+    expect(levels.nth(2)).to_contain_text(re.compile(r"^3\s*totals.*\d ms\s*\d+ %$"))
 
 
 def test_server_that_is_away_is_said_with_the_age_and_found_again(server: PageServer, visitor: Visitor) -> None:

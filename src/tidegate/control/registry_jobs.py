@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +22,7 @@ from tidegate.base.errors import RefusedError, TidegateError, UnreachableError
 from tidegate.base.files import Files
 from tidegate.base.hashing import flink_job_id
 from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, ListedCheckpoint, list_checkpoints
+from tidegate.checkpoint.metadata import CHECKPOINT
 from tidegate.checkpoint.owner import is_here
 from tidegate.control import registry
 from tidegate.control.client import _ERRORS, _UnixConnection, elsewhere, over
@@ -323,10 +325,8 @@ def _checkpoint(entry: ListedCheckpoint) -> CheckpointView:
 def _from_record(record: JobRecord, listed: tuple[ListedCheckpoint, ...]) -> JobDetails:
     """Make what is known of a job whose view was not stored: it ended before it had one, or an earlier version ran it."""
     checkpoints = _merged((), listed)
-    failed: dict[str, int] = {}
-    for each in listed:
-        if each.status is CheckpointStatus.FAILED:
-            failed[each.reason] = failed.get(each.reason, 0) + 1
+    done = [each.kind for each in listed if each.status is CheckpointStatus.COMPLETED]
+    failed = Counter(each.reason for each in listed if each.status is CheckpointStatus.FAILED)
     return JobDetails(
         job_id=record.job_id,
         name=record.name,
@@ -340,7 +340,9 @@ def _from_record(record: JobRecord, listed: tuple[ListedCheckpoint, ...]) -> Job
         paths=(),
         finished_before=False,
         totals=Totals(
-            checkpoints=sum(each.status is CheckpointStatus.COMPLETED for each in listed), failed_checkpoints=failed
+            checkpoints=done.count(CHECKPOINT),
+            savepoints=len(done) - done.count(CHECKPOINT),
+            failed_checkpoints=failed,
         ),
         records_per_second=0.0,
         operators=(),

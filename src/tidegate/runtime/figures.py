@@ -72,6 +72,12 @@ class SubtaskView:
     state_bytes: int = 0
     retries: int = 0
     """How often Spark ran a task of the subtask again."""
+    busy_seconds: float = 0.0
+    """In all accepted rounds of the latest attempt."""
+    back_pressured_seconds: float = 0.0
+    """As ``busy_seconds``."""
+    records_out_per_second: float = 0.0
+    """Over the latest rounds."""
 
 
 class Shown(NamedTuple):
@@ -83,29 +89,38 @@ class Shown(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """An accepted round. ``rest``: by level, how long the slowest tasks of this level and of all later levels worked. ``work`` and
-    ``records``: by place, of each subtask. ``heavy``: as in acks, where there are keys."""
+    """An accepted round. ``rest``: by level, how long the slowest tasks of this level and of all later levels worked. ``work``,
+    ``records`` and ``sent``: by place, of each subtask. ``heavy``: as in acks, where there are keys."""
 
     started_ms: int
     ended_ms: float
     rest: list[float]
     work: dict[tuple[int, int], float]
     records: dict[tuple[int, int], int]
+    sent: dict[tuple[int, int], int]
     heavy: dict[tuple[int, int], tuple[int, tuple[tuple[str, int], ...]]]
 
 
 class _Totals:
-    """A subtask since the job's start. ``ack``: of the latest accepted round."""
+    """A subtask since the job's start. ``ack``: of the latest accepted round. ``worked`` and ``waited``: seconds in the latest
+    attempt."""
 
-    __slots__ = ("ack", "bytes_in", "bytes_out", "records_in", "records_out", "retries", "watermark")
+    __slots__ = (
+        "ack", "bytes_in", "bytes_out", "records_in", "records_out", "retries", "waited", "watermark", "worked",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.ack: Ack | None = None
         self.bytes_in = self.bytes_out = self.records_in = self.records_out = self.retries = 0
+        self.worked = self.waited = 0.0
         self.watermark: int | None = None
 
-    def add(self, ack: Ack) -> None:
+    def add(self, ack: Ack, rest: float) -> None:
+        """``rest``: how long the round took from the subtask's level on."""
         self.ack = ack
+        worked = ack.work.seconds
+        self.worked += worked
+        self.waited += max(0.0, rest - worked)
         self.records_in += ack.records_in
         self.records_out += ack.records_out
         self.bytes_in += ack.work.bytes_in
@@ -140,23 +155,29 @@ class SubtaskTally:
             self._totals = {place: self._totals.get(place) or _Totals() for place in places}
             self._shown = None
 
+    def attempt_started(self) -> None:
+        with self._lock:
+            for totals in self._totals.values():
+                totals.worked = totals.waited = 0.0
+            self._shown = None
+
     def add(self, started_ms: int, seconds: float, acks: Sequence[Ack], lags: Mapping[int, Lag]) -> None:
         """Add an accepted round. ``lags``: by operator id of the sources."""
         slowest = slowest_tasks(acks, self._level)
         rest = [sum(sum(parts) for parts in slowest[level:]) for level in range(len(slowest))]
-        work, records, heavy = {}, {}, {}
+        work, records, sent, heavy = {}, {}, {}, {}
         with self._lock:
             for ack in acks:
                 place = ack.chain, ack.subtask
-                work[place], records[place] = ack.work.seconds, ack.records_in
+                work[place], records[place], sent[place] = ack.work.seconds, ack.records_in, ack.records_out
                 if ack.heavy is not None:
                     heavy[place] = ack.heavy
                 if ack.shares:
                     self._shares |= ack.shares
-                self._totals[place].add(ack)
+                self._totals[place].add(ack, rest[self._level[ack.chain]])
             if len(self._shares) > self._most_shares:
                 self._forget_shares()
-            self._latest.append(_Round(started_ms, started_ms + seconds * 1000, rest, work, records, heavy))
+            self._latest.append(_Round(started_ms, started_ms + seconds * 1000, rest, work, records, sent, heavy))
             while len(self._latest) > 1 and self._latest[1].started_ms < started_ms - _LATEST_MS:
                 self._latest.popleft()
             self._lags, self._shown = lags, None
@@ -235,6 +256,7 @@ class SubtaskTally:
             bytes_in=totals.bytes_in,
             bytes_out=totals.bytes_out,
             records_in_per_second=sum(round.records.get(place, 0) for round in latest) / span,
+            records_out_per_second=sum(round.sent.get(place, 0) for round in latest) / span,
             busy=busy,
             back_pressured=back_pressured,
             idle=max(0.0, 1 - busy - back_pressured),
@@ -244,6 +266,8 @@ class SubtaskTally:
             lag_unit="records" if lag is None else lag.unit,
             state_bytes=sum(map(state_bytes, ack.snapshots.values())),
             retries=totals.retries,
+            busy_seconds=totals.worked,
+            back_pressured_seconds=totals.waited,
         )
 
 

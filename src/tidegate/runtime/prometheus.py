@@ -74,7 +74,7 @@ def merged_text(texts: Iterable[str]) -> str:
 
 def samples(view: JobView) -> Iterator[Sample]:
     yield "tidegate_job_running", "gauge", "1 while the job runs.", {}, float(view.status.name == "RUNNING")
-    yield "tidegate_job_attempts_total", "counter", "Attempts so far.", {}, len(view.attempts)
+    yield "tidegate_job_attempts_total", "counter", "Attempts so far.", {}, view.attempts_so_far
     yield from _round_samples(view)
     for operator in view.operators:
         yield from _operator_samples(operator)
@@ -105,6 +105,9 @@ def _round_samples(view: JobView) -> Iterator[Sample]:
         yield "tidegate_round_seconds", "gauge", "The latest round.", {}, latest.seconds
         for part, seconds in latest.parts.items():
             yield "tidegate_round_part_seconds", "gauge", "Where the latest round's time went.", {"part": part}, seconds
+        for level, seconds in enumerate(latest.levels):
+            text = "How long the slowest task of the level worked in the latest round."
+            yield "tidegate_round_level_seconds", "gauge", text, {"level": str(level)}, seconds
         text = "Local stores that were built from all their files."
         yield "tidegate_state_rebuilds_total", "counter", text, {}, view.totals.rebuilds
 
@@ -178,6 +181,7 @@ def _checkpoint_samples(view: JobView) -> Iterator[Sample]:
     yield "tidegate_checkpoints_completed", "gauge", "Of those that are shown.", {}, len(done)
     yield "tidegate_checkpoints_failed", "gauge", "Of those that are shown.", {}, len(failed)
     yield "tidegate_checkpoints_completed_total", "counter", "Checkpoints completed so far.", {}, totals.checkpoints
+    yield "tidegate_savepoints_completed_total", "counter", "Savepoints completed so far.", {}, totals.savepoints
     for reason, count in totals.failed_checkpoints.items():
         yield "tidegate_checkpoints_failed_total", "counter", "Failed so far, by reason.", {"reason": reason}, count
     if done:

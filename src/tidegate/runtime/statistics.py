@@ -16,7 +16,7 @@ from tidegate.graph.plan import JobGraph
 from tidegate.operators.contracts.metrics import COUNTER, DISTRIBUTION, GAUGE, METER, Change, Groups
 from tidegate.operators.contracts.specs import sources_of
 from tidegate.operators.flow.rows import Ack, RoundContext
-from tidegate.runtime.figures import slowest_tasks
+from tidegate.runtime.figures import Parts, slowest_tasks
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,8 @@ class RoundStatistics:
     """Local stores that were built from all their files, because a subtask moved to a host that did not have its store."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Where the time of the round went, in seconds by ``ROUND_PARTS``. The parts of levels are those of their slowest subtask."""
+    levels: tuple[float, ...] = ()
+    """How long the slowest task of each level worked, in seconds."""
 
     @property
     def records_per_second(self) -> float:
@@ -64,6 +66,7 @@ def statistics_of(
 ) -> RoundStatistics:
     """Return the statistics of a round. ``spent``: the parts (``ROUND_PARTS``) that the driver has measured, in seconds."""
     sources = {graph.chain_of[operator.id] for operator in sources_of(graph)}
+    levels = slowest_tasks(acks, {chain.id: chain.level for chain in graph.chains})
     return RoundStatistics(
         round=context.round,
         checkpoint_id=context.checkpoint_id,
@@ -73,12 +76,12 @@ def statistics_of(
         records_out=sum(ack.records_out for ack in acks),
         commit_seconds=commit_seconds,
         rebuilds=sum(ack.rebuilds for ack in acks),
-        parts=_parts(seconds, acks, graph, spent),
+        parts=_parts(seconds, levels, spent),
+        levels=tuple(map(sum, levels)),
     )
 
 
-def _parts(seconds: float, acks: list[Ack], graph: JobGraph, spent: Mapping[str, float]) -> dict[str, float]:
-    levels = slowest_tasks(acks, {chain.id: chain.level for chain in graph.chains})
+def _parts(seconds: float, levels: list[Parts], spent: Mapping[str, float]) -> dict[str, float]:
     read, user, pack, snapshot = map(sum, zip(*levels, strict=True))
     schedule = max(0.0, seconds - read - user - pack - snapshot)
     of_tasks = {"schedule": schedule, "read": read, "user": user, "pack": pack, "snapshot": snapshot}

@@ -73,6 +73,8 @@ class OperatorView:
     """How the functions run, as ``explain`` says it: called, inlined, on columns."""
     ships: tuple[str, ...] = ()
     """How records come from each of ``inputs``: a name of ``Ship``."""
+    level: int = 0
+    """The level of the chain: its place in ``RoundStatistics.levels``."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,10 @@ class Totals:
     """How many failed for each reason: a name of ``CheckpointFailureReason``."""
     rebuilds: int = 0
     """Local stores that were built from all their files."""
+    savepoints: int = 0
+    """Completed ones."""
+    restored: int = 0
+    """Attempts that began from a snapshot."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +211,11 @@ class JobView:
     """The commit (step 8) that fails and is retried now."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Versions, master, host and user of the driver."""
+
+    @property
+    def attempts_so_far(self) -> int:
+        """The number of all attempts. ``attempts`` has only the latest ones."""
+        return self.attempts[-1].number if self.attempts else 0
 
     def records_per_second(self, now_ms: int) -> float:
         """Over the latest seconds, pauses included."""
@@ -316,6 +327,7 @@ class JobRecorder:
                 tuple(id for id, _ in before.get(o.id, ())),
                 functions=self._functions.get(o.id, ()),
                 ships=tuple(ship for _, ship in before.get(o.id, ())),
+                level=graph.chains[graph.chain_of[o.id]].level,
             )
             for o in graph.operators
         ]
@@ -324,8 +336,10 @@ class JobRecorder:
 
     def attempt_started(self, round: int, checkpoint: str | None = None) -> None:
         self._attempt += 1
+        self._subtasks.attempt_started()
         started = AttemptView(self._attempt, self._clock.now_ms(), round, checkpoint)
-        self._view = replace(self._view, attempts=(*self._view.attempts, started)[-_ATTEMPTS:])
+        totals = replace(self._view.totals, restored=self._view.totals.restored + (checkpoint is not None))
+        self._view = replace(self._view, attempts=(*self._view.attempts, started)[-_ATTEMPTS:], totals=totals)
 
     def attempt_ended(self, error: BaseException | None, failed: FailedAck | None = None) -> None:
         """Record the end of an attempt. A failure before the first attempt is shown as an exception only. ``failed``: where user
@@ -436,7 +450,9 @@ class JobRecorder:
         if entry.status is CheckpointStatus.FAILED:
             failed = {**totals.failed_checkpoints, entry.reason: totals.failed_checkpoints.get(entry.reason, 0) + 1}
             return replace(totals, failed_checkpoints=failed)
-        return replace(totals, checkpoints=totals.checkpoints + (new.kind == CHECKPOINT))
+        if new.kind == CHECKPOINT:
+            return replace(totals, checkpoints=totals.checkpoints + 1)
+        return replace(totals, savepoints=totals.savepoints + 1)
 
     # -- stories ---------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.operators.flow.heavy_keys import KeySampler
 from tidegate.operators.flow.rows import Ack, TaskRun, Work
+from tidegate.runtime import figures
 from tidegate.runtime.figures import SubtaskView, slowest_tasks
 from tidegate.runtime.statistics import ROUND_PARTS
 from tidegate.runtime.view import JobView, OperatorView
@@ -138,6 +139,8 @@ def test_fast_source_before_a_slow_operator_is_back_pressured(tmp_path: Path, mo
     (source,), (mapped,) = subtasks(view, 0), subtasks(view, 1)
     assert [source.busy, source.back_pressured] == pytest.approx([0.0, 1.0])
     assert [mapped.busy, mapped.seconds] == pytest.approx([1.0, 1.0])
+    assert view.rounds[0].levels == pytest.approx((0.0, 1.0))
+    assert [operator.level for operator in view.operators] == [0, 1, 1]
     assert all(s.busy + s.back_pressured + s.idle == pytest.approx(1.0) for s in view.subtasks)
 
 
@@ -187,6 +190,67 @@ def test_totals_cover_all_rounds_and_attempts(tmp_path: Path, monkeypatch: pytes
     assert len(job.views) == 4
     assert (source.records_in, source.lag) == (35, 0)
     assert source.records_in_per_second == pytest.approx(10.0), "a record takes 100 ms"
+    assert source.busy_seconds == pytest.approx(3.5)
+
+
+def test_work_and_waiting_of_subtasks_add_up_over_all_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first rounds are slow: what is shown of the latest rounds says nothing about them."""
+    monkeypatch.setattr(figures, "_LATEST", 1)
+
+    def first_ones_are_slow(value: int) -> int:
+        takes(100 if value < 10 else 1)
+        return value
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        numbers(env, 20).rebalance().map(first_ones_are_slow).set_parallelism(1).print()
+
+    keys: dict[str, Any] = {"tidegate.round.max-records": 5}
+    job = TimedJob(tmp_path, monkeypatch, build, **keys)
+    (source,), (mapped,) = (subtasks(job.run(), chain) for chain in (0, 1))
+    assert len(job.views) == 4
+    assert [mapped.busy_seconds, mapped.back_pressured_seconds] == pytest.approx([1.01, 0.0])
+    assert [source.busy_seconds, source.back_pressured_seconds] == pytest.approx([0.0, 1.01])
+
+
+def fails_in_the_fourth_round(value: int) -> int:
+    takes(100)
+    if value == 37 and not _FAILED:
+        _FAILED.append(value)
+        raise ValueError("thirty-seven")
+    return value
+
+
+_FAILED: list[int] = []
+
+
+def test_work_is_that_of_the_latest_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _FAILED.clear()
+    keys: dict[str, Any] = {
+        "tidegate.round.max-records": 10,
+        "execution.checkpointing.interval": "10 ms",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.delay": "1 ms",
+    }
+    job = TimedJob(tmp_path, monkeypatch, lambda env: numbers(env, 40).map(fails_in_the_fourth_round).print(), **keys)
+    view = job.run()
+    before, after = view.attempts
+    assert before.restored == 0 < after.restored
+    assert [shown.subtasks[0].busy_seconds for shown in job.views[:3]] == pytest.approx([1.0, 2.0, 3.0])
+    assert view.subtasks[0].busy_seconds == pytest.approx(4.0 - after.restored), "of the rounds after the restored one"
+
+
+def test_rate_out_of_a_subtask_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the records so far the subtasks have sent as many each. In the latest rounds only the second one sends."""
+    monkeypatch.setattr(figures, "_LATEST", 1)
+
+    def build(env: StreamExecutionEnvironment) -> None:
+        spread = numbers(env, 20).partition_custom(lambda key, _: key // 10, lambda n: n)
+        spread.map(slow).set_parallelism(2).rebalance().print().set_parallelism(1)
+
+    keys: dict[str, Any] = {"tidegate.round.max-records": 10}
+    mapped = subtasks(TimedJob(tmp_path, monkeypatch, build, **keys).run(), 1)
+    assert [subtask.records_out for subtask in mapped] == [10, 10]
+    assert [subtask.records_out_per_second for subtask in mapped] == pytest.approx([0.0, 10.0])
 
 
 def test_lag_of_a_number_sequence_is_what_its_subtasks_have_not_read(
@@ -288,10 +352,10 @@ def test_heavy_keys_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.Monk
     assert operator(view, "sums").heavy_keys == ()
 
 
-@pytest.mark.parametrize("period", [64, 61, 100, 4096])
+@pytest.mark.parametrize("period", [61, 64, 100, 251, 256, 4096])
 def test_keys_that_come_in_turn_are_not_heavy(period: int) -> None:
     sampler = KeySampler()
-    for start in range(0, 64 * 4096, 4096):
+    for start in range(0, 256 * 4096, 4096):
         sampler.look([number % period for number in range(start, start + 4096)])
     heaviest = sampler.heaviest()
     assert heaviest is not None
@@ -301,15 +365,15 @@ def test_keys_that_come_in_turn_are_not_heavy(period: int) -> None:
 @pytest.mark.parametrize("chunk", [1, 7, 100, 4096])
 def test_sampled_counts_are_near_the_real_ones_whatever_the_size_of_chunks(chunk: int) -> None:
     sampler, dice = KeySampler(), random.Random(7)
-    keys = ["a" if dice.random() < 0.3 else f"other {number}" for number in range(40_000)]
+    keys = ["a" if dice.random() < 0.3 else f"other {number}" for number in range(200_000)]
     for start in range(0, len(keys), chunk):
         sampler.look(keys[start : start + chunk])
     heaviest = sampler.heaviest()
     assert heaviest is not None
-    assert heaviest.records == 40_000
+    assert heaviest.records == 200_000
     ((text, count),) = heaviest.keys
     assert text == "'a'"
-    assert count == pytest.approx(12_000, rel=0.1)
+    assert count == pytest.approx(60_000, rel=0.1)
 
 
 def test_long_keys_are_cut() -> None:

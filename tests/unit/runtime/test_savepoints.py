@@ -44,7 +44,8 @@ def test_a_savepoint_is_complete_in_itself_and_commits_nothing(tmp_path: Path) -
     assert located.metadata.kind == "savepoint"
     located.check_files()
     assert job.committed() == []
-    assert handle.view().totals.checkpoints == 0
+    totals = handle.view().totals
+    assert (totals.checkpoints, totals.savepoints) == (0, 1)
     stop(handle)
     assert Path(path, "_metadata").exists()
     [entry] = read_history(Files(handle.directory))

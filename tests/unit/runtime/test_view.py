@@ -14,11 +14,14 @@ from tidegate.base import faults, secrets
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import UserCodeError
 from tidegate.common.job_status import JobStatus
+from tidegate.control.flink import checkpoints, metrics
+from tidegate.control.flink.job import JobNow
 from tidegate.control.jobs import JobDetails
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime import view
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
+from tidegate.runtime.prometheus import prometheus_text
 from tidegate.runtime.statistics import MetricView
 from tidegate.runtime.view import Outcome
 from tidegate.testing.simulation.engine import SimulatedEngine
@@ -119,6 +122,35 @@ def test_failures_and_restarts_are_shown(tmp_path: Path) -> None:
     (failure,) = view.exceptions
     assert (failure.attempt, failure.kind) == (1, UserCodeError.__name__)
     assert "seven" in failure.message
+
+
+class FailsOften:
+    failures = 0
+
+    def __call__(self, value: Any) -> Any:
+        if value == 7 and FailsOften.failures < 5:
+            FailsOften.failures += 1
+            raise ValueError("seven" * FailsOften.failures)
+        return value
+
+
+def test_attempts_restores_and_savepoints_are_counted_although_only_the_latest_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "_ATTEMPTS", 2)
+    FailsOften.failures = 0
+    master = master_of(
+        SmallJob(tmp_path, function=FailsOften()), **RESTARTS, **{"restart-strategy.fixed-delay.attempts": 9}
+    )
+    master.run()
+    shown = master.view()
+    assert [a.number for a in shown.attempts] == [5, 6]
+    assert (shown.attempts_so_far, shown.totals.restored) == (6, 5)
+    assert 'tidegate_job_attempts_total{job_id="small",job_name="small"} 6.0' in prometheus_text(shown)
+    nobody: Any = None
+    now = JobNow(nobody, JobDetails.of(shown, 0), 0, 0)
+    assert metrics.of_job(now)["numRestarts"] == 5
+    assert checkpoints.checkpointing(now)["counts"]["restored"] == 5
 
 
 def test_a_failed_checkpoint_says_why(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.checkpoint.metadata import SAVEPOINT
 from tidegate.common import options
+from tidegate.common.job_status import JobStatus
 from tidegate.control.flink.job import NEVER, JobNow, Vertex
 from tidegate.control.flink.jobs import quantile
 from tidegate.control.flink.requests import ApiError
@@ -65,12 +66,11 @@ def checkpointing(job: JobNow) -> dict[str, Any]:
 
 def _counts(job: JobNow) -> dict[str, int]:
     shown = job.details.checkpoints
-    savepoints = sum(each.status is Outcome.COMPLETED and each.kind == SAVEPOINT for each in shown)
-    completed = job.details.totals.checkpoints + savepoints
+    completed = job.details.totals.checkpoints + job.details.totals.savepoints
     failed = sum(job.details.totals.failed_checkpoints.values())
     pending = sum(each.status is Outcome.IN_PROGRESS for each in shown)
     return {
-        "restored": sum(attempt.checkpoint is not None for attempt in job.details.attempts),
+        "restored": job.details.totals.restored,
         "total": completed + failed + pending,
         "in_progress": pending,
         "completed": completed,
@@ -82,8 +82,8 @@ def _latest(job: JobNow) -> dict[str, Any]:
     shown = job.details.checkpoints
     completed = [each for each in shown if each.status is Outcome.COMPLETED]
     latest = {
-        "completed": next((each for each in reversed(completed) if each.kind != SAVEPOINT), None),
-        "savepoint": next((each for each in reversed(completed) if each.kind == SAVEPOINT), None),
+        "completed": next((each for each in reversed(completed) if not _is_savepoint(each)), None),
+        "savepoint": next((each for each in reversed(completed) if _is_savepoint(each)), None),
         "failed": next((each for each in reversed(shown) if each.status is Outcome.FAILED), None),
     }
     found = {name: checkpoint(job, each) for name, each in latest.items() if each is not None}
@@ -128,9 +128,14 @@ def _duration(job: JobNow, each: CheckpointView) -> int:
     return max(0, end - _triggered(each))
 
 
+def _is_savepoint(each: CheckpointView) -> bool:
+    """The last checkpoint of a job that ends with a savepoint has its address: it is both."""
+    return each.kind == SAVEPOINT or each.address is not None
+
+
 def checkpoint(job: JobNow, each: CheckpointView, *, with_tasks: bool = False) -> dict[str, Any]:
     """One checkpoint or savepoint. ``with_tasks``: with its vertices."""
-    is_savepoint = each.kind == SAVEPOINT
+    is_savepoint = _is_savepoint(each)
     shown: dict[str, Any] = {
         "className": _CLASSES[each.status],
         "id": each.checkpoint_id,
@@ -159,8 +164,9 @@ def _acknowledged(each: CheckpointView, number: int) -> dict[str, int]:
 
 
 def _type(job: JobNow, each: CheckpointView) -> str:
-    if each.kind == SAVEPOINT:
-        return "SYNC_SAVEPOINT" if job.has_ended and each is job.details.checkpoints[-1] else "SAVEPOINT"
+    if _is_savepoint(each):
+        ends = each.kind != SAVEPOINT and job.status is not JobStatus.CANCELED
+        return "SYNC_SAVEPOINT" if ends else "SAVEPOINT"
     in_flight = each.entry is not None and each.entry.in_flight_records > 0
     return "UNALIGNED_CHECKPOINT" if in_flight else "CHECKPOINT"
 
@@ -171,7 +177,7 @@ def _address(job: JobNow, each: CheckpointView) -> str:
 
 def _is_discarded(job: JobNow, each: CheckpointView) -> bool:
     """Whether later checkpoints have subsumed this one. A savepoint belongs to the user."""
-    if each.kind == SAVEPOINT:
+    if _is_savepoint(each):
         return False
     later = [
         other
@@ -247,19 +253,20 @@ def _subtask(each: CheckpointView, number: int, figures: Sequence[SubtaskFigures
     in_flight = sum(one.in_flight_bytes for one in figures)
     align, snapshot = (
         round(max((one.align_ms for one in figures), default=0.0)),
-        sum(one.snapshot_ms for one in figures),
+        round(sum(one.snapshot_ms for one in figures)),
     )
+    took = max(0, at - _triggered(each))
     return {
         "className": "completed",
         "index": number,
         "status": "completed",
         "ack_timestamp": at,
-        "end_to_end_duration": max(0, at - _triggered(each)),
+        "end_to_end_duration": took,
         "checkpointed_size": sum(one.incremental for one in figures),
         "state_size": sum(one.size for one in figures),
-        "checkpoint": {"sync": round(snapshot), "async": 0},
+        "checkpoint": {"sync": snapshot, "async": 0},
         "alignment": {"buffered": 0, "processed": 0, "persisted": in_flight, "duration": align},
-        "start_delay": 0,
+        "start_delay": max(0, took - align - snapshot) if acknowledged else 0,
         "unaligned_checkpoint": in_flight > 0,
         "aborted": False,
     }

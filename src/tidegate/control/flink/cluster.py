@@ -153,7 +153,8 @@ def thread_dump() -> dict[str, Any]:
 
 
 def executor_facts(each: Executor) -> dict[str, Any]:
-    heard = max((job.details.rounds[-1].started_ms for job, _, _ in each.subtasks if job.details.rounds), default=0)
+    latest = [job.details.rounds[-1] for job, _, _ in each.subtasks if job.details.rounds]
+    heard = round(max((one.started_ms + 1000 * one.seconds for one in latest), default=0))
     memory = _memory() if each.is_local else (0, 0)
     return {
         "id": each.id,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -32,11 +30,6 @@ _EXECUTION = {
     JobStatus.SUSPENDED: "CANCELED",
     JobStatus.RECONCILING: "RECONCILING",
 }
-_SECRET = re.compile(
-    r"password|passwd|secret|token(?!-file)|credential|api-?key|account\.key|access-?key|service-key|auth-params|jaas|http-headers",
-    re.IGNORECASE,
-)
-_HIDDEN = "******"
 
 
 @dataclass(frozen=True)
@@ -192,11 +185,6 @@ class JobNow:
 def executor_id(host: str) -> str:
     """Return the id of an executor, in the form of Flink's resource ids."""
     return stable_hash(f"executor {host}")
-
-
-def without_secrets(configuration: Mapping[str, str]) -> dict[str, str]:
-    """Hide the values of keys that name a secret, whoever made the mapping."""
-    return {key: _HIDDEN if _SECRET.search(key) else value for key, value in configuration.items()}
 
 
 def shown_watermark(value: int | None) -> int | None:

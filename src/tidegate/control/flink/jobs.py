@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tidegate.base.secrets import masked_settings
 from tidegate.common import options
 from tidegate.common.job_status import JobStatus
-from tidegate.control.flink.job import NEVER, JobNow, Vertex, executor_id, without_secrets
+from tidegate.control.flink.job import NEVER, JobNow, Vertex, executor_id
 from tidegate.control.flink.throwables import serialized
 from tidegate.runtime.view import ExceptionView, SubtaskView
 
@@ -118,9 +119,13 @@ def _vertex(job: JobNow, vertex: Vertex) -> dict[str, Any]:
 
 def io_metrics(job: JobNow, subtasks: Sequence[SubtaskView], vertex: Vertex | None = None) -> dict[str, Any]:
     """Sum what the subtasks read and wrote. ``vertex``: the subtasks are all of this vertex, whose own sums serve where a driver
-    of an earlier version counts none for each subtask. Accumulated times: the parts of the latest rounds, taken for the attempt."""
+    of an earlier version counts none for each subtask. Accumulated times are those of the latest attempt."""
     head, last = (vertex.operators[0], vertex.operators[-1]) if vertex is not None else (None, None)
-    elapsed = max(0, job.attempt_ms)
+    busy, waited = (
+        1000 * sum(each.busy_seconds for each in subtasks),
+        1000 * sum(each.back_pressured_seconds for each in subtasks),
+    )
+    elapsed = len(subtasks) * max(0, job.attempt_ms)
     return {
         "read-bytes": sum(each.bytes_in for each in subtasks),
         "read-bytes-complete": True,
@@ -130,9 +135,9 @@ def io_metrics(job: JobNow, subtasks: Sequence[SubtaskView], vertex: Vertex | No
         "read-records-complete": True,
         "write-records": sum(each.records_out for each in subtasks) or (last.records_out if last else 0) or 0,
         "write-records-complete": True,
-        "accumulated-backpressured-time": round(elapsed * sum(each.back_pressured for each in subtasks)),
-        "accumulated-idle-time": round(elapsed * sum(each.idle for each in subtasks)),
-        "accumulated-busy-time": float(elapsed * sum(each.busy for each in subtasks)),
+        "accumulated-backpressured-time": round(waited),
+        "accumulated-idle-time": round(max(0.0, elapsed - busy - waited)),
+        "accumulated-busy-time": busy,
     }
 
 
@@ -170,8 +175,8 @@ def plan(job: JobNow) -> dict[str, Any]:
 
 
 def configuration(job: JobNow) -> list[dict[str, str]]:
-    """The entries of a ``.../jobmanager/config``: what the job was started with."""
-    return [{"key": key, "value": value} for key, value in sorted(without_secrets(job.details.configuration).items())]
+    """The entries of a ``.../jobmanager/config``: what the job was started with. Secrets are masked, whoever made the view."""
+    return [{"key": key, "value": value} for key, value in masked_settings(job.details.configuration).items()]
 
 
 def execution_config(job: JobNow) -> dict[str, Any]:
@@ -180,7 +185,7 @@ def execution_config(job: JobNow) -> dict[str, Any]:
         "restart-strategy": str(job.option(options.RESTART_TYPE) or _usual_restarts(job)),
         "job-parallelism": job.option(options.PARALLELISM) or job.parallelism,
         "object-reuse-mode": bool(job.option(options.OBJECT_REUSE)),
-        "user-config": without_secrets(job.option(options.JOB_PARAMETERS) or {}),
+        "user-config": masked_settings(job.option(options.JOB_PARAMETERS) or {}),
     }
     name = job.details.name
     return {

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tidegate.checkpoint.metadata import SAVEPOINT
 from tidegate.common.job_status import JobStatus
 from tidegate.control.flink.job import JobNow, Vertex, shown_watermark
 from tidegate.control.flink.requests import ApiError
@@ -28,18 +27,17 @@ _UNFIT = re.compile(r"[ .:,]")
 def of_job(job: JobNow) -> dict[str, float]:
     details, shown = job.details, job.details.checkpoints
     completed = [each for each in shown if each.status is Outcome.COMPLETED]
-    restarts = max(0, len(details.attempts) - 1)
     failed = sum(details.totals.failed_checkpoints.values())
     pending = sum(each.status is Outcome.IN_PROGRESS for each in shown)
-    done = details.totals.checkpoints + sum(each.kind == SAVEPOINT for each in completed)
+    done = details.totals.checkpoints + details.totals.savepoints
     is_running = job.status is JobStatus.RUNNING
     found: dict[str, float] = {
         "uptime": job.attempt_ms if is_running else 0 if not job.has_ended else -1,
         "runningTime": job.attempt_ms if is_running else 0,
         "downtime": 0 if is_running else -1 if job.has_ended else _down(job),
         "restartingTime": _down(job) if job.status is JobStatus.RESTARTING else 0,
-        "numRestarts": restarts,
-        "fullRestarts": restarts,
+        "numRestarts": job.attempt,
+        "fullRestarts": job.attempt,
         "numberOfCompletedCheckpoints": done,
         "numberOfFailedCheckpoints": failed,
         "numberOfInProgressCheckpoints": pending,
@@ -74,6 +72,7 @@ def of_subtask(job: JobNow, vertex: Vertex, subtask: SubtaskView) -> dict[str, f
         "numBytesIn": subtask.bytes_in,
         "numBytesOut": subtask.bytes_out,
         "numRecordsInPerSecond": subtask.records_in_per_second,
+        "numRecordsOutPerSecond": subtask.records_out_per_second,
         "busyTimeMsPerSecond": round(1000 * subtask.busy, 1),
         "idleTimeMsPerSecond": round(1000 * subtask.idle, 1),
         "backPressuredTimeMsPerSecond": round(1000 * subtask.back_pressured, 1),
@@ -82,10 +81,7 @@ def of_subtask(job: JobNow, vertex: Vertex, subtask: SubtaskView) -> dict[str, f
         "tidegate.stateBytes": subtask.state_bytes,
         "tidegate.retries": subtask.retries,
     }
-    head, last = vertex.operators[0], vertex.operators[-1]
-    if last.records_out_per_second is not None:
-        share = subtask.records_out / total if (total := sum(one.records_out for one in vertex.subtasks)) else 0.0
-        found["numRecordsOutPerSecond"] = last.records_out_per_second * share
+    head = vertex.operators[0]
     if (watermark := shown_watermark(subtask.watermark)) is not None:
         found["currentInputWatermark" if head.inputs else "currentOutputWatermark"] = watermark
     if subtask.lag is not None:

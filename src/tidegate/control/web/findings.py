@@ -172,9 +172,15 @@ def _restart_loop(details: JobDetails, now_ms: int, *, ended: bool) -> Iterator[
     if len(alike) < RESTARTS_ALIKE or (not ended and now_ms - alike[0].at_ms > RESTARTS_WITHIN_MS):
         return
     what = "failed" if ended else "has restarted"
-    sentence = f"The job {what} {len(alike)} times in a row with the same error: {_met(details, alike[0])}."
+    # Only the latest exceptions are shown.
+    least = "at least " if len(alike) == len(details.exceptions) < _attempts(details) - 1 else ""
+    sentence = f"The job {what} {least}{len(alike)} times in a row with the same error: {_met(details, alike[0])}."
     found = Finding(kind="restart-loop", severity=Severity.FAILING, sentence=sentence, page=Page.EXCEPTIONS)
     yield _about(alike[0], found, details)
+
+
+def _attempts(details: JobDetails) -> int:
+    return details.attempts[-1].number if details.attempts else 0
 
 
 def _signature(met: ExceptionView) -> tuple[str, str | None, str]:

@@ -285,7 +285,8 @@ def login_routes(logins: Logins, *, cookie: str, secure: bool) -> list[Route]:
             return form(None)
         # While many guess, passwords are not looked at: a guess that is answered at once could be followed by thousands. Nobody
         # guesses a code, so it always opens the page.
-        begun = logins.begin(given, by_password=guesses < _MOST_GUESSES)
+        # A password stands in no address, which browsers and proxies remember.
+        begun = logins.begin(given, by_password=request.method == "POST" and guesses < _MOST_GUESSES)
         if begun is not None:
             answer = RedirectResponse("/", 303)
             answer.set_cookie(cookie, begun, httponly=True, samesite="strict", path="/", secure=secure)

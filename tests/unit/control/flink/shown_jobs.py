@@ -99,6 +99,12 @@ class Shown:
         assert status == 200, (path, status, answer)
         return answer
 
+    def has_rounds(self, job: str) -> bool:
+        return bool(self.get(f"/jobs/{job}/metrics?get=tidegate.rounds")[0]["value"] != "0")
+
+    def has_ended(self, job: str) -> bool:
+        return self.get(f"/jobs/{job}/status")["status"] in ("FINISHED", "CANCELED")
+
     def after(self, path: str, body: Any, answers: str) -> Any:
         """Trigger an operation and return its result."""
         status, begun = self.ask("POST", path, body)

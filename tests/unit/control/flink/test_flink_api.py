@@ -7,10 +7,12 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.responses import StreamingResponse
@@ -19,11 +21,16 @@ from tests.unit.control.flink.shown_jobs import SECRET, Shown, shown_jobs, start
 from tests.waiting import eventually
 from tidegate.base.errors import RefusedError
 from tidegate.base.hashing import flink_job_id, vertex_id
+from tidegate.checkpoint.metadata import CHECKPOINT
 from tidegate.control.flink import routes
+from tidegate.control.flink.checkpoints import checkpoint_of_vertex
+from tidegate.control.flink.job import JobNow
+from tidegate.control.flink.jobs import configuration, io_metrics
 from tidegate.control.flink.programs import Program, RunRequest
 from tidegate.control.flink.requests import ApiError, Call, TextFile
 from tidegate.control.jobs import Jobs
 from tidegate.control.process_jobs import ProcessJobs
+from tidegate.runtime.view import CheckpointView, Outcome, SubtaskFigures, SubtaskView
 
 JOB = "/jobs/running-job"
 HEX = flink_job_id("running-job")
@@ -150,6 +157,67 @@ def test_checkpoints_with_their_subtasks(shown: Shown) -> None:
     assert (config["interval"], config["mode"], config["state_backend"]) == (20, "EXACTLY_ONCE", "hashmap")
 
 
+def job_now(shown: Shown, life: str) -> JobNow:
+    job = ProcessJobs(shown.jobs).get(f"{life}-job")
+    assert job is not None
+    return JobNow.of(job, 0)
+
+
+def test_accumulated_times_are_measured_and_not_those_of_the_latest_rounds(shown: Shown) -> None:
+    job = job_now(shown, "finished")
+    subtasks = [SubtaskView(0, n, busy=0.9, back_pressured=0.1, busy_seconds=0.002) for n in range(2)]
+    found = io_metrics(job, subtasks)
+    assert (found["accumulated-busy-time"], found["accumulated-backpressured-time"]) == (4.0, 0)
+    assert found["accumulated-idle-time"] == 2 * job.attempt_ms - 4 > 0
+
+
+def test_start_delay_is_the_time_from_the_trigger_to_the_first_barrier(shown: Shown) -> None:
+    job = job_now(shown, "finished")
+    source, totals = job.vertices
+    ids = [operator.id for operator in totals.operators]
+    first = SubtaskFigures(ids[0], 0, run_ms=20.0, align_ms=5.0, snapshot_ms=2.4, acknowledged_ms=1070)
+    more = SubtaskFigures(ids[-1], 0, snapshot_ms=7.8, acknowledged_ms=1070)
+    taken = CheckpointView(7, CHECKPOINT, 1, Outcome.COMPLETED, {1: 1000, 6: 1080, 7: 1090}, subtasks=(first, more))
+    slow, unknown = checkpoint_of_vertex(job, totals, taken)["subtasks"]
+    assert (slow["end_to_end_duration"], slow["checkpoint"]["sync"], slow["alignment"]["duration"]) == (70, 10, 5)
+    assert slow["start_delay"] == 70 - 10 - 5
+    assert unknown["start_delay"] == 0, "it is not known when this subtask acknowledged"
+    assert [each["start_delay"] for each in checkpoint_of_vertex(job, source, taken)["subtasks"]] == [0, 0]
+
+
+def test_savepoint_that_ends_the_job_is_synchronous_and_one_before_a_cancel_is_not(shown: Shown, place: Path) -> None:
+    types = {}
+    for name, path, body in (
+        ("ends", "stop", {"targetDirectory": f"{place}/ends"}),
+        ("cancels", "savepoints", {"target-directory": f"{place}/ends", "cancel-job": True}),
+    ):
+        controlled = shown.add(start(place / name, "running", **{"tidegate.job-id": name}))
+        eventually(partial(shown.has_rounds, name), "it runs")
+        shown.after(f"/jobs/{name}/{path}", body, f"/jobs/{name}/savepoints")
+        eventually(partial(shown.has_ended, name), "it ended")
+        types[name] = shown.get(f"/jobs/{name}/checkpoints")["latest"]["savepoint"]["checkpoint_type"]
+        shown.jobs.remove(controlled)
+    assert types == {"ends": "SYNC_SAVEPOINT", "cancels": "SAVEPOINT"}
+
+
+def test_secrets_of_a_view_that_names_them_are_masked(shown: Shown) -> None:
+    job = job_now(shown, "finished")
+    named = {
+        "rest.client.basic-auth": "a:b",
+        "fs.s3a.access.key": "c",
+        "jdbc.url": "postgresql://me:d@host/",
+        "port": "1",
+    }
+    details = msgspec.structs.replace(job.details, configuration=named)
+    found = {each["key"]: each["value"] for each in configuration(replace(job, details=details))}
+    assert found == {
+        "rest.client.basic-auth": "***",
+        "fs.s3a.access.key": "***",
+        "jdbc.url": "postgresql://me:***@host/",
+        "port": "1",
+    }
+
+
 def test_metrics_by_name_subtask_and_aggregate(shown: Shown) -> None:
     totals = f"{JOB}/vertices/{vertex_id('totals', 1)}"
     names = {each["id"] for each in shown.get(f"{totals}/metrics")}
@@ -217,10 +285,7 @@ def test_failed_savepoint_says_why(shown: Shown, place: Path) -> None:
 def test_stop_and_cancel_end_jobs_and_their_results_stay(shown: Shown, place: Path) -> None:
     for name, mode in (("stopped", "FINISHED"), ("cancelled", "CANCELED")):
         controlled = shown.add(start(place / name, "running", **{"tidegate.job-id": name}))
-        eventually(
-            partial(lambda job: shown.get(f"/jobs/{job}/metrics?get=tidegate.rounds")[0]["value"] != "0", name),
-            "it runs",
-        )
+        eventually(partial(shown.has_rounds, name), "it runs")
         if name == "stopped":
             saved = shown.after(
                 f"/jobs/{name}/stop", {"targetDirectory": f"{place}/last", "drain": True}, f"/jobs/{name}/savepoints"

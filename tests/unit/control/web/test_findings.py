@@ -397,6 +397,14 @@ def test_restart_loop_names_operator_subtask_and_key() -> None:
     assert found.sentence.endswith("in subtask 3/4 of 'totals', at key 'k7'.")
 
 
+def test_restart_loop_that_is_longer_than_the_shown_exceptions_says_at_least() -> None:
+    errors = tuple(met(n) for n in (98, 99, 100))
+    found = only(job(exceptions=errors, attempts=(AttemptView(101, NOW - 60_000, 5),)))
+    assert found.sentence.startswith("The job has restarted at least 3 times in a row")
+    found = only(job(exceptions=errors, attempts=(AttemptView(4, NOW - 60_000, 5),)))
+    assert found.sentence.startswith("The job has restarted 3 times in a row")
+
+
 def test_failures_that_are_no_loop_are_no_finding() -> None:
     assert not kinds(job(exceptions=(met(1), met(2))))
     assert not kinds(job(exceptions=(met(1), met(2), met(3, "another"), met(4))))

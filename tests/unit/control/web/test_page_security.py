@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -138,6 +139,7 @@ def test_password_logs_in_and_a_wrong_one_does_not(server: PageServer) -> None:
     assert browser.ask("POST", "/tidegate/login", b"secret=wrong", form)[0] == 403 and not browser.cookie
     assert browser.ask("POST", "/tidegate/login", b"secret=" + b"x" * 100_000, form)[0] == 403
     assert browser.ask("POST", "/tidegate/login", b"\xff\xfe&secret", form)[0] == 403
+    assert browser.ask("GET", f"/tidegate/login?code={quote(PASSWORD)}")[0] == 403, "no password in an address"
     assert browser.ask("POST", "/tidegate/login", f"secret={PASSWORD.replace(' ', '+')}".encode(), form)[0] == 303
     assert browser.ask("GET", "/tidegate/page/jobs")[0] == 200
 
