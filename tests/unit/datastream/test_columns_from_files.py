@@ -326,3 +326,11 @@ def test_explain_names_the_selector_that_keeps_columns_and_the_one_that_does_not
 class Same(KeyedBatchProcessFunction):
     def process_batch(self, batch: pa.RecordBatch, ctx: Any) -> pa.RecordBatch:
         return batch
+
+
+def test_filter_that_no_record_of_a_batch_passes_leaves_nothing(
+    env: StreamExecutionEnvironment, directory: Path
+) -> None:
+    stream = env.from_source(json_files(directory, bids(missing=False)), WatermarkStrategy.no_watermarks(), "bids")
+    some = stream.filter(lambda bid: bid["time"] >= -1_000_000 + 2990).key_by(lambda bid: bid["price"], Types.LONG())
+    assert results(some.map(lambda bid: bid["time"])) == list(range(BEFORE_1970 + 2990, BEFORE_1970 + COUNT))
