@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections import defaultdict
@@ -254,19 +255,48 @@ def test_columns_are_written_as_records_are(
         ('{"user": "ann", "price": 1e400}', "price"),
         ('{"user": "ann", "price": 9223372036854775808}', "price"),
         ("null null", "null null"),
+        ('{"user": "\udcff"}', "utf-8"),
+        ('{"unknown": "\udcff"}', "utf-8"),
     ],
 )
 def test_broken_json_line_names_file_line_and_record(
     env: StreamExecutionEnvironment, directory: Path, line: str, found: str
 ) -> None:
     good = [json.dumps(record) for record in bids(missing=False)]
-    (directory / "a.json").write_text("\n".join([*good[:2000], line, *good[2000:]]) + "\n")
+    lines = "\n".join([*good[:2000], line, *good[2000:]]) + "\n"
+    (directory / "a.json").write_text(lines, errors="surrogateescape")
     source = FileSource.for_record_stream_format(JsonLinesFormat.for_type(BID), str(directory)).build()
     with pytest.raises(TidegateError) as error:
         results(windowed(env, source, ByTime(), lambda bid: bid["user"]))
     assert "line 2001" in str(error.value)
     assert found in str(error.value)
     assert str(directory / "a.json") in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_line_that_is_not_utf_8_is_skipped_with_other_lines_that_do_not_fit(
+    env: StreamExecutionEnvironment, directory: Path, name: str
+) -> None:
+    good = [json.dumps(record).encode() + b"\n" for record in bids(missing=False)]
+    data = b"".join([*good[:70], b'{"user": "\xff"}\n', b'{"price": "x"}\n', *good[70:]])
+    (directory / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    lines = JsonLinesFormat.for_type(BID, ignore_parse_errors=True)
+    source = FileSource.for_record_stream_format(lines, str(directory)).build()
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "bids")
+    assert results(stream.map(lambda bid: bid["time"])) == [record["time"] for record in bids(missing=False)]
+
+
+@pytest.mark.parametrize("quoted_line_breaks", [True, False])
+def test_cell_that_is_too_long_names_file_and_line(
+    env: StreamExecutionEnvironment, directory: Path, quoted_line_breaks: bool
+) -> None:
+    (directory / "a.csv").write_text("ann,1,1,true,1\n" + "x" * 140_000 + ",1,1,true,1\n")
+    lines = CsvReaderFormat.for_schema(csv_schema(), quoted_line_breaks=quoted_line_breaks)
+    source = FileSource.for_record_stream_format(lines, str(directory)).build()
+    with pytest.raises(TidegateError) as error:
+        results(env.from_source(source, WatermarkStrategy.no_watermarks(), "bids"))
+    assert f"file {directory / 'a.csv'}, line {'2' if quoted_line_breaks else repr('x' * 9)[:-1]}" in str(error.value)
+    assert "field larger than field limit (131072)" in str(error.value)
 
 
 def test_faults_lose_and_double_nothing(

@@ -273,10 +273,10 @@ class _Uses:
         match node:
             case ast.Name(id=name) if name not in self._names_bound and _sets_global(self._scope, name):
                 return None
-            case ast.Subscript(value=ast.Name(id=module), slice=ast.Constant(value=str(name))) if type(
-                module := self._names_bound.get(module)
-            ) is dict and _sets_global(module, name):
-                return None
+            case ast.Subscript(value=ast.Name(id=other), slice=ast.Constant(value=str(name))):
+                scope = self._names_bound.get(other)
+                if type(scope) is dict and _sets_global(scope, name):
+                    return None
         return _meant(node, self._names_bound, self._scope)
 
     def _rely(self, node: ast.expr, found: object) -> None:
