@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.base.errors import UserCodeError
+from tidegate.base.errors import StateFormatError, UserCodeError
 from tidegate.common import Types
 from tidegate.connectors.formats.json_rows import JsonRows
 from tidegate.connectors.kafka.cluster import TopicPartition
@@ -70,7 +70,7 @@ def test_rows_and_columns_of_json_messages_are_the_same_records(records: list[di
     assert repr(columns.layout.rows(columns.arrow)) == repr(wanted)
     packer = Packer(ROW)
     assert packer.carries(columns)
-    packed = pack_arrow(columns.arrow)
+    packed = pack_arrow(columns.arrow, columns.layout)
     assert length_of(packed) == len(messages)
     assert repr(packer.unpack((packed, None, None)).rows()) == repr(wanted)
     assert repr(packer.unpack_list(packed)) == repr(wanted)
@@ -148,7 +148,7 @@ def test_without_pyarrow_formats_give_rows(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_chunk_of_another_version_is_refused() -> None:
     batch: Any = JsonRows(PAIR).batch([b'{"item": "a", "price": 1}'])
-    packed = bytearray(pack_arrow(batch.arrow))
+    packed = bytearray(pack_arrow(batch.arrow, batch.layout))
     packed[1] = 9
     with pytest.raises(Exception, match="another version of Tidegate"):
         Packer(PAIR).unpack((bytes(packed), None, None))
@@ -238,3 +238,25 @@ def test_any_message_gives_among_others_what_it_gives_alone(data: Any, kind: str
         return batch.layout.rows(batch.arrow) if isinstance(batch, DecodedBatch) else batch
 
     assert outcome(as_columns) == alone
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Types.ROW_NAMED(["item", "price"], [Types.STRING(), Types.DOUBLE()]),
+        Types.ROW_NAMED(["item", "price"], [Types.STRING(), Types.INT()]),
+        Types.ROW_NAMED(["price", "item"], [Types.LONG(), Types.STRING()]),
+        Types.ROW_NAMED(["item", "cost"], [Types.STRING(), Types.LONG()]),
+        Types.ROW_NAMED(["item"], [Types.STRING()]),
+        Types.ROW_NAMED(["item", "price", "more"], [Types.STRING(), Types.LONG(), Types.LONG()]),
+        Types.TUPLE([Types.STRING(), Types.LONG()]),
+        None,
+    ],
+)
+def test_chunk_that_waited_in_a_checkpoint_of_a_program_with_another_type_is_refused(other: Any) -> None:
+    batch: Any = JsonRows(PAIR).batch([b'{"item": "a", "price": 1}'])
+    packed = pack_arrow(batch.arrow, batch.layout)
+    assert repr(Packer(PAIR, "sums").unpack((packed, None, None)).rows()) == "[Row(item='a', price=1)]"
+    with pytest.raises(StateFormatError, match="the program declares another type for them") as error:
+        Packer(other, "sums").unpack((packed, None, None))
+    assert "records sent to sums" in str(error.value)
