@@ -20,6 +20,7 @@ from tidegate.base.errors import TidegateError
 from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.connectors.formats import json_rows
+from tidegate.connectors.formats.columns import ROWS
 from tidegate.datastream import (
     Aggregates,
     KeyedBatchProcessFunction,
@@ -364,3 +365,33 @@ def test_filter_that_no_record_of_a_batch_passes_leaves_nothing(
     stream = env.from_source(json_files(directory, bids(missing=False)), WatermarkStrategy.no_watermarks(), "bids")
     some = stream.filter(lambda bid: bid["time"] >= -1_000_000 + 2990).key_by(lambda bid: bid["price"], Types.LONG())
     assert results(some.map(lambda bid: bid["time"])) == list(range(BEFORE_1970 + 2990, BEFORE_1970 + COUNT))
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("quoted_line_breaks", [True, False])
+def test_lines_without_a_record_write_nothing(
+    simulated: Simulated, directory: Path, tmp_path: Path, writer: str, quoted_line_breaks: bool
+) -> None:
+    (directory / "a.csv").write_text("\n\n\n")
+    (directory / "b.csv").write_text("ann,1,1,true,1\n" * ROWS + "\n\n")
+    env = simulated(seed=3, **{"parallelism.default": 1})
+    lines = CsvReaderFormat.for_schema(csv_schema(), quoted_line_breaks=quoted_line_breaks)
+    source = FileSource.for_record_stream_format(lines, str(directory)).build()
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "bids")
+    stream.sink_to(FileSink.for_bulk_format(str(tmp_path / "out"), WRITERS[writer][0]).build())
+    env.execute()
+    [part] = [path for path in (tmp_path / "out").rglob("part-*") if path.is_file()]
+    if writer == "parquet":
+        assert pyarrow.parquet.read_table(part).num_rows == ROWS
+    else:
+        assert len(part.read_text().splitlines()) == ROWS
+        assert set(part.read_text().splitlines()).isdisjoint([""])
+
+
+def test_batches_without_a_record_reach_no_function(env: StreamExecutionEnvironment, directory: Path) -> None:
+    source = csv_files(directory, [])
+    (directory / "a.csv").write_text("\n\n\n")
+    (directory / "b.csv").write_text("ann,1,1,true,1\n\n")
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "bids")
+    lengths = stream.flat_map_batches(lambda batch: pa.array([batch.num_rows]), Types.LONG())
+    assert results(lengths) == [1]

@@ -98,7 +98,10 @@ class Loop:
         self._collecting: list[StreamOperator] = []
 
     def __call__(self, batch: Batch) -> None:
-        """Process a batch: its records pass the chain, up to the outputs and the operators that collect."""
+        """Process a batch: its records pass the chain, up to the outputs and the operators that collect. A batch without records
+        reaches nothing: the lines of a file may be blank, and messages may be skipped."""
+        if not len(batch):
+            return
         if self._ways is None:
             self._ways = [*self._handed(), *self._parts.rewrites.whole_batch(self._node, self._parts, into=self._into)]
             self._find_readers()
