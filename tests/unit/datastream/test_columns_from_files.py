@@ -395,3 +395,23 @@ def test_batches_without_a_record_reach_no_function(env: StreamExecutionEnvironm
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "bids")
     lengths = stream.flat_map_batches(lambda batch: pa.array([batch.num_rows]), Types.LONG())
     assert results(lengths) == [1]
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("names", [["count", "key"], ["key", "count"], ["kind", "number"]])
+def test_united_streams_of_other_names_have_the_names_of_the_first(
+    simulated: Simulated, directory: Path, names: list[str], inline: bool
+) -> None:
+    env = simulated(seed=3, **{"parallelism.default": 1, "tidegate.functions.inline": inline})
+    streams = []
+    for part, (first, second) in enumerate((["key", "count"], names)):
+        path = directory / str(part)
+        path.mkdir()
+        (path / "a.json").write_text("".join(json.dumps({first: n % 2, second: n}) + "\n" for n in range(200)))
+        lines = JsonLinesFormat.for_type(Types.ROW_NAMED([first, second], [Types.LONG(), Types.LONG()]))
+        source = FileSource.for_record_stream_format(lines, str(path)).build()
+        streams.append(env.from_source(source, WatermarkStrategy.no_watermarks(), f"numbers {part}"))
+    united = streams[0].union(streams[1]).key_by(lambda row: row[0], Types.LONG()).process_batches(Same())
+    found = results(united.map(lambda row: (row["key"], row["count"])))
+    other = [(n, n % 2) if names == ["count", "key"] else (n % 2, n) for n in range(200)]
+    assert found == sorted([*((n % 2, n) for n in range(200)), *other])

@@ -96,9 +96,10 @@ class Layout:
     # -- records to columns
 
     def batch_of(self, batch: Batch) -> Any:
-        """Return the records of a batch as a record batch. Arrow's own batches are not copied."""
+        """Return the records of a batch as a record batch. Arrow's own batches are not copied, unless their columns have other
+        names: row types are equal whatever their names are, so streams of both may be united."""
         arrow, schema = _arrow(), self.schema
-        if isinstance(batch, ArrowBatch):
+        if isinstance(batch, ArrowBatch) and is_same_type(batch.layout.info, self.info):
             return batch.arrow
         if batch.columns:
             return arrow.RecordBatch.from_arrays(
