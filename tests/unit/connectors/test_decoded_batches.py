@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.base.errors import StateFormatError, UserCodeError
 from tidegate.common import Types
 from tidegate.connectors.formats.json_rows import JsonRows
 from tidegate.connectors.kafka.cluster import TopicPartition
@@ -69,7 +70,7 @@ def test_rows_and_columns_of_json_messages_are_the_same_records(records: list[di
     assert repr(columns.layout.rows(columns.arrow)) == repr(wanted)
     packer = Packer(ROW)
     assert packer.carries(columns)
-    packed = pack_arrow(columns.arrow)
+    packed = pack_arrow(columns.arrow, columns.layout)
     assert length_of(packed) == len(messages)
     assert repr(packer.unpack((packed, None, None)).rows()) == repr(wanted)
     assert repr(packer.unpack_list(packed)) == repr(wanted)
@@ -147,7 +148,7 @@ def test_without_pyarrow_formats_give_rows(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_chunk_of_another_version_is_refused() -> None:
     batch: Any = JsonRows(PAIR).batch([b'{"item": "a", "price": 1}'])
-    packed = bytearray(pack_arrow(batch.arrow))
+    packed = bytearray(pack_arrow(batch.arrow, batch.layout))
     packed[1] = 9
     with pytest.raises(Exception, match="another version of Tidegate"):
         Packer(PAIR).unpack((bytes(packed), None, None))
@@ -161,3 +162,101 @@ def test_batches_of_another_type_are_not_carried_as_columns() -> None:
     assert not Packer(None).carries(batch)
     assert isinstance(batch, ArrowBatch)
     assert arrow_batch.joined([batch.arrow, batch.arrow]).num_rows == 2
+
+
+# -- messages of any bytes: what becomes of one does not depend on the others of its batch
+
+CUTS = [
+    b"\xff",
+    b"\xed\xa0\x80",
+    b"\x00",
+    b"\t",
+    b"\r",
+    b"\n",
+    b"\x0c",
+    "\u2028".encode(),
+    b'"',
+    b",",
+    b"\\",
+    b"{",
+    b"0",
+]
+JSON_VALUES = [
+    "1",
+    "-0",
+    "1.0",
+    "1e999",
+    "9223372036854775808",
+    "null",
+    "true",
+    '"7"',
+    '"\\ud800"',
+    '"猫"',
+    "NaN",
+    "01",
+]
+CSV_LINES = ["a,1", "猫,-2", '"x,y",3', "a,1.5", 'a"b,1', "a, 1 ", "", ",", "a,1,2", "#a,1", "a" * 140_000 + ",1"]
+
+
+@st.composite
+def messages_of(draw: st.DrawFn, kind: str) -> bytes:
+    if kind == "json":
+        names = draw(st.lists(st.sampled_from(["item", "price", "other"]), max_size=4))
+        text = ",".join(f'"{name}":{draw(st.sampled_from(JSON_VALUES))}' for name in names)
+        message = f"{{{text}}}".encode()
+    else:
+        message = draw(st.sampled_from(CSV_LINES)).encode()
+    if draw(st.integers(0, 2)) == 0:
+        at = draw(st.integers(0, len(message)))
+        message = message[:at] + draw(st.sampled_from(CUTS)) + message[at + draw(st.integers(0, 1)) :]
+    return message
+
+
+def outcome(parse: Any) -> str:
+    try:
+        return repr(parse())
+    except UserCodeError as error:
+        return str(error)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.sampled_from(["json", "csv"]), st.booleans())
+def test_any_message_gives_among_others_what_it_gives_alone(data: Any, kind: str, lenient: bool) -> None:
+    schema: Any
+    if kind == "json":
+        builder = JsonRowDeserializationSchema.builder().type_info(PAIR)
+        schema = (builder.ignore_parse_errors() if lenient else builder).build()
+    else:
+        schema = CsvRowDeserializationSchema.Builder(PAIR).set_ignore_parse_errors(lenient).build()
+    messages = data.draw(st.lists(messages_of(kind), min_size=1, max_size=4))
+    alone = outcome(lambda: [schema.deserialize(message) for message in messages])
+    assert outcome(lambda: schema.deserialize_batch(messages)) == alone
+    assert outcome(lambda: list(schema.deserialize_as_batch(messages))) == alone
+
+    def as_columns() -> Any:
+        batch = schema.deserialize_as_batch(messages)
+        return batch.layout.rows(batch.arrow) if isinstance(batch, DecodedBatch) else batch
+
+    assert outcome(as_columns) == alone
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Types.ROW_NAMED(["item", "price"], [Types.STRING(), Types.DOUBLE()]),
+        Types.ROW_NAMED(["item", "price"], [Types.STRING(), Types.INT()]),
+        Types.ROW_NAMED(["price", "item"], [Types.LONG(), Types.STRING()]),
+        Types.ROW_NAMED(["item", "cost"], [Types.STRING(), Types.LONG()]),
+        Types.ROW_NAMED(["item"], [Types.STRING()]),
+        Types.ROW_NAMED(["item", "price", "more"], [Types.STRING(), Types.LONG(), Types.LONG()]),
+        Types.TUPLE([Types.STRING(), Types.LONG()]),
+        None,
+    ],
+)
+def test_chunk_that_waited_in_a_checkpoint_of_a_program_with_another_type_is_refused(other: Any) -> None:
+    batch: Any = JsonRows(PAIR).batch([b'{"item": "a", "price": 1}'])
+    packed = pack_arrow(batch.arrow, batch.layout)
+    assert repr(Packer(PAIR, "sums").unpack((packed, None, None)).rows()) == "[Row(item='a', price=1)]"
+    with pytest.raises(StateFormatError, match="the program declares another type for them") as error:
+        Packer(other, "sums").unpack((packed, None, None))
+    assert "records sent to sums" in str(error.value)

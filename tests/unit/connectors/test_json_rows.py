@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+from contextlib import nullcontext
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +73,14 @@ def check(objects: list[Any], *, strict: bool, lenient: bool) -> None:
     rows = JsonRows(NESTED, strict=strict, lenient=lenient)
     messages = [json.dumps(each).encode() for each in objects]
     assert outcome(lambda: rows.rows(messages)) == outcome(lambda: [rows.row(message) for message in messages])
+    for message in messages:  # from parsed JSON, without a type for the parser
+        try:
+            untyped = seen(rows._convert(rows._decode(message)))
+        except Exception:
+            with nullcontext() if lenient else pytest.raises(UserCodeError):
+                assert rows.row(message) is None
+        else:
+            assert seen(rows.row(message)) == untyped
     together: Any = rows.batch_of_lines(b"\n".join(messages))
     if together is not None:
         wanted = seen([rows.row(message) for message in messages])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections import defaultdict
@@ -19,6 +20,7 @@ from tidegate.base.errors import TidegateError
 from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.connectors.formats import json_rows
+from tidegate.connectors.formats.columns import ROWS
 from tidegate.datastream import (
     Aggregates,
     KeyedBatchProcessFunction,
@@ -254,19 +256,48 @@ def test_columns_are_written_as_records_are(
         ('{"user": "ann", "price": 1e400}', "price"),
         ('{"user": "ann", "price": 9223372036854775808}', "price"),
         ("null null", "null null"),
+        ('{"user": "\udcff"}', "utf-8"),
+        ('{"unknown": "\udcff"}', "utf-8"),
     ],
 )
 def test_broken_json_line_names_file_line_and_record(
     env: StreamExecutionEnvironment, directory: Path, line: str, found: str
 ) -> None:
     good = [json.dumps(record) for record in bids(missing=False)]
-    (directory / "a.json").write_text("\n".join([*good[:2000], line, *good[2000:]]) + "\n")
+    lines = "\n".join([*good[:2000], line, *good[2000:]]) + "\n"
+    (directory / "a.json").write_text(lines, errors="surrogateescape")
     source = FileSource.for_record_stream_format(JsonLinesFormat.for_type(BID), str(directory)).build()
     with pytest.raises(TidegateError) as error:
         results(windowed(env, source, ByTime(), lambda bid: bid["user"]))
     assert "line 2001" in str(error.value)
     assert found in str(error.value)
     assert str(directory / "a.json") in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_line_that_is_not_utf_8_is_skipped_with_other_lines_that_do_not_fit(
+    env: StreamExecutionEnvironment, directory: Path, name: str
+) -> None:
+    good = [json.dumps(record).encode() + b"\n" for record in bids(missing=False)]
+    data = b"".join([*good[:70], b'{"user": "\xff"}\n', b'{"price": "x"}\n', *good[70:]])
+    (directory / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    lines = JsonLinesFormat.for_type(BID, ignore_parse_errors=True)
+    source = FileSource.for_record_stream_format(lines, str(directory)).build()
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "bids")
+    assert results(stream.map(lambda bid: bid["time"])) == [record["time"] for record in bids(missing=False)]
+
+
+@pytest.mark.parametrize("quoted_line_breaks", [True, False])
+def test_cell_that_is_too_long_names_file_and_line(
+    env: StreamExecutionEnvironment, directory: Path, quoted_line_breaks: bool
+) -> None:
+    (directory / "a.csv").write_text("ann,1,1,true,1\n" + "x" * 140_000 + ",1,1,true,1\n")
+    lines = CsvReaderFormat.for_schema(csv_schema(), quoted_line_breaks=quoted_line_breaks)
+    source = FileSource.for_record_stream_format(lines, str(directory)).build()
+    with pytest.raises(TidegateError) as error:
+        results(env.from_source(source, WatermarkStrategy.no_watermarks(), "bids"))
+    assert f"file {directory / 'a.csv'}, line {'2' if quoted_line_breaks else repr('x' * 9)[:-1]}" in str(error.value)
+    assert "field larger than field limit (131072)" in str(error.value)
 
 
 def test_faults_lose_and_double_nothing(
@@ -326,3 +357,61 @@ def test_explain_names_the_selector_that_keeps_columns_and_the_one_that_does_not
 class Same(KeyedBatchProcessFunction):
     def process_batch(self, batch: pa.RecordBatch, ctx: Any) -> pa.RecordBatch:
         return batch
+
+
+def test_filter_that_no_record_of_a_batch_passes_leaves_nothing(
+    env: StreamExecutionEnvironment, directory: Path
+) -> None:
+    stream = env.from_source(json_files(directory, bids(missing=False)), WatermarkStrategy.no_watermarks(), "bids")
+    some = stream.filter(lambda bid: bid["time"] >= -1_000_000 + 2990).key_by(lambda bid: bid["price"], Types.LONG())
+    assert results(some.map(lambda bid: bid["time"])) == list(range(BEFORE_1970 + 2990, BEFORE_1970 + COUNT))
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("quoted_line_breaks", [True, False])
+def test_lines_without_a_record_write_nothing(
+    simulated: Simulated, directory: Path, tmp_path: Path, writer: str, quoted_line_breaks: bool
+) -> None:
+    (directory / "a.csv").write_text("\n\n\n")
+    (directory / "b.csv").write_text("ann,1,1,true,1\n" * ROWS + "\n\n")
+    env = simulated(seed=3, **{"parallelism.default": 1})
+    lines = CsvReaderFormat.for_schema(csv_schema(), quoted_line_breaks=quoted_line_breaks)
+    source = FileSource.for_record_stream_format(lines, str(directory)).build()
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "bids")
+    stream.sink_to(FileSink.for_bulk_format(str(tmp_path / "out"), WRITERS[writer][0]).build())
+    env.execute()
+    [part] = [path for path in (tmp_path / "out").rglob("part-*") if path.is_file()]
+    if writer == "parquet":
+        assert pyarrow.parquet.read_table(part).num_rows == ROWS
+    else:
+        assert len(part.read_text().splitlines()) == ROWS
+        assert set(part.read_text().splitlines()).isdisjoint([""])
+
+
+def test_batches_without_a_record_reach_no_function(env: StreamExecutionEnvironment, directory: Path) -> None:
+    source = csv_files(directory, [])
+    (directory / "a.csv").write_text("\n\n\n")
+    (directory / "b.csv").write_text("ann,1,1,true,1\n\n")
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "bids")
+    lengths = stream.flat_map_batches(lambda batch: pa.array([batch.num_rows]), Types.LONG())
+    assert results(lengths) == [1]
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("names", [["count", "key"], ["key", "count"], ["kind", "number"]])
+def test_united_streams_of_other_names_have_the_names_of_the_first(
+    simulated: Simulated, directory: Path, names: list[str], inline: bool
+) -> None:
+    env = simulated(seed=3, **{"parallelism.default": 1, "tidegate.functions.inline": inline})
+    streams = []
+    for part, (first, second) in enumerate((["key", "count"], names)):
+        path = directory / str(part)
+        path.mkdir()
+        (path / "a.json").write_text("".join(json.dumps({first: n % 2, second: n}) + "\n" for n in range(200)))
+        lines = JsonLinesFormat.for_type(Types.ROW_NAMED([first, second], [Types.LONG(), Types.LONG()]))
+        source = FileSource.for_record_stream_format(lines, str(path)).build()
+        streams.append(env.from_source(source, WatermarkStrategy.no_watermarks(), f"numbers {part}"))
+    united = streams[0].union(streams[1]).key_by(lambda row: row[0], Types.LONG()).process_batches(Same())
+    found = results(united.map(lambda row: (row["key"], row["count"])))
+    other = [(n, n % 2) if names == ["count", "key"] else (n % 2, n) for n in range(200)]
+    assert found == sorted([*((n % 2, n) for n in range(200)), *other])

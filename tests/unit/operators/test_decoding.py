@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tidegate.operators.loop import fast_json
 from tidegate.operators.loop.codegen import Loop
 
 WANTED = "x"
+CHOSEN = "p"
 TABLE = ("other", "p")
 
 
@@ -92,6 +94,22 @@ def keeps(event: Any) -> Any:
     return event
 
 
+def comprehends(line: str) -> Any:
+    event = json.loads(line)
+    return [event[WANTED] for WANTED in ("a", "b")]
+
+
+def set_by_a_helper(line: str) -> Any:
+    event = json.loads(line)
+    set_chosen(event["a"])
+    return event[CHOSEN]
+
+
+def set_chosen(number: int) -> None:
+    global CHOSEN
+    CHOSEN = "b" if number else "p"
+
+
 Spec = Callable[[], list[Any]]
 PROGRAMS: dict[str, tuple[Spec, list[Any]]] = {
     "a field": (lambda: [MapSpec(json.loads), MapSpec(lambda e: e["a"])], [[("a",)]]),
@@ -120,6 +138,7 @@ PROGRAMS: dict[str, tuple[Spec, list[Any]]] = {
         lambda: [MapSpec(json.loads), MapSpec(lambda e: e[TABLE[1]]), MapSpec(lambda p: p["y"])],
         [[("other",), ("p",)]],
     ),
+    "a key that a function of the program sets": (lambda: [MapSpec(set_by_a_helper)], [None]),
     "in a body": (lambda: [MapSpec(in_the_body)], [[("b",), ("p", "x")]]),
     "a generator": (lambda: [FlatMapSpec(yields)], [[("b",), ("a",)]]),
     "a part of a get": (lambda: [MapSpec(json.loads), MapSpec(lambda e: e.get("p")["x"])], [[("p", "x")]]),
@@ -258,6 +277,35 @@ def test_another_key_of_the_program_counts_from_the_next_batch(monkeypatch: pyte
         monkeypatch.setitem(globals(), name, {"WANTED": "z", "TABLE": ("", "p2")}[name])
         loop(Batch([LINE.replace('"other"', '"p2":{"z":7},"other"')]))
     assert bindings.values[3] == [(4, 6), (6, 6) if name == "WANTED" else (4, 7)]
+
+
+def test_a_key_of_the_program_that_changes_within_a_batch_counts_from_the_next_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def sets(given: Any) -> Any:
+        if given[0] == 1:
+            globals()["WANTED"] = "z"
+        elif given[0] == 2:
+            del globals()["WANTED"]
+        return given
+
+    specs = [MapSpec(json.loads), MapSpec(lambda e: (e["a"], e["p"][WANTED])), MapSpec(sets)]
+    lines = [LINE.replace('"a":1', f'"a":{n}') for n in range(4)]
+    found = []
+    for inline in (False, True):
+        monkeypatch.setitem(globals(), "WANTED", "x")
+        with fast_json.switched_on() if inline else nullcontext():
+            found.append(outcome(specs, lines, inline=inline))
+    assert found[0][:2] == found[1][:2]
+    assert found[1][0] == [(0, 4), (1, 4), (2, 6)]
+    assert "NameError: name 'WANTED' is not defined" in found[1][1]
+    assert found[1][2] == [(("a",), ("p", "x"))]
+
+
+def test_variables_of_comprehensions_are_no_constants_of_the_program() -> None:
+    called, error, _ = outcome([MapSpec(comprehends)], [LINE], inline=False)
+    assert _with_fast([MapSpec(comprehends)], [LINE]) == (called, error, [None])
+    assert called and not error
 
 
 def test_without_the_fast_functions_nothing_is_decoded_in_the_loop() -> None:

@@ -6,6 +6,7 @@ A tuple has the columns ``f0``, ``f1`` and so on, a row has the columns of its f
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -86,12 +87,19 @@ class Layout:
         _arrow()
         return arrow_schema(self.columns)
 
+    @cached_property
+    def digest(self) -> bytes:
+        """Return eight bytes that differ for other columns: names, types and their order."""
+        columns = [type(self.info).__name__, *(f"{field.name} {field.type}" for field in self.schema)]
+        return hashlib.blake2b("\n".join(columns).encode(), digest_size=8).digest()
+
     # -- records to columns
 
     def batch_of(self, batch: Batch) -> Any:
-        """Return the records of a batch as a record batch. Arrow's own batches are not copied."""
+        """Return the records of a batch as a record batch. Arrow's own batches are not copied, unless their columns have other
+        names: row types are equal whatever their names are, so streams of both may be united."""
         arrow, schema = _arrow(), self.schema
-        if isinstance(batch, ArrowBatch):
+        if isinstance(batch, ArrowBatch) and is_same_type(batch.layout.info, self.info):
             return batch.arrow
         if batch.columns:
             return arrow.RecordBatch.from_arrays(
@@ -433,27 +441,40 @@ _COLUMN_TYPES = [{int}, {float}, {bool}, {str}]
 
 ARROW = 0xC8
 """The first byte of a packed record batch. No pickle begins with it, and no array of msgpack."""
-_VERSION = 1
-_HEAD = 8
-"""The mark, the version, two empty bytes, the number of records in four bytes: Arrow reads buffers at multiples of 8."""
+_VERSION = 2
+_COUNTED, _HEAD = 8, 16
+"""The mark, the version, two empty bytes, the number of records in four bytes, then the digest of the columns in eight: Arrow reads
+buffers at multiples of 8."""
 
 
-def pack_arrow(batch: Any) -> bytes:
+def pack_arrow(batch: Any, layout: Layout) -> bytes:
     """Pack a record batch without its schema: sender and receiver know the declared type."""
-    return b"".join((bytes((ARROW, _VERSION, 0, 0)), batch.num_rows.to_bytes(4, "little"), batch.serialize()))
+    return b"".join(
+        (bytes((ARROW, _VERSION, 0, 0)), batch.num_rows.to_bytes(4, "little"), layout.digest, batch.serialize())
+    )
 
 
 def arrow_length(data: bytes) -> int:
     """Return the number of records of a packed record batch."""
-    return int.from_bytes(data[4:_HEAD], "little")
+    return int.from_bytes(data[4:_COUNTED], "little")
 
 
-def unpack_arrow(data: bytes, layout: Layout) -> Any:
+def unpack_arrow(data: bytes, layout: Layout | None, target: str) -> Any:
+    """Return a packed record batch. A chunk that waited in a checkpoint may be of a program with another type: its bytes would be
+    other values."""
     if data[1] != _VERSION:
         raise StateFormatError(
             "The chunk was written by another version of Tidegate",
             found=f"record batch of version {data[1]}, this is {_VERSION}",
             cure="run all workers of a job with one version of Tidegate",
+        )
+    if layout is None or data[_COUNTED:_HEAD] != layout.digest:
+        raise StateFormatError(
+            "Records in flight cannot be restored: the program declares another type for them",
+            where=f"records sent to {target}",
+            found="columns of another type than " + ("records without columns" if layout is None else str(layout.info)),
+            cure="restore with the previous program and take a savepoint, which contains no records in flight; or set "
+            "execution.checkpointing.recover-without-channel-state.checkpoint-id to the checkpoint's id to discard them",
         )
     return _arrow().ipc.read_record_batch(_arrow().py_buffer(memoryview(data)[_HEAD:]), layout.schema)
 
@@ -470,7 +491,10 @@ def taken(batch: Any, numbers: Int64s) -> Any:
 
 def joined(batches: list[Any]) -> Any:
     """Return one record batch with the records of all."""
-    return batches[0] if len(batches) == 1 else _arrow().Table.from_batches(batches).combine_chunks().to_batches()[0]
+    if len(batches) == 1:
+        return batches[0]
+    [whole] = _arrow().Table.from_batches(batches).combine_chunks().to_batches()  # several only beyond 2 GB of text
+    return whole
 
 
 _NUMPY = {

@@ -13,7 +13,7 @@ from tidegate.base.errors import UserCodeError
 from tidegate.base.pickling import cure_of
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Ship
-from tidegate.operators.contracts.arrow_batch import ArrowBatch, joined, pack_arrow, taken
+from tidegate.operators.contracts.arrow_batch import ArrowBatch, Layout, joined, pack_arrow, taken
 from tidegate.operators.contracts.batch import BOOL, FLOAT, INT, TEXT, Batch, Column, ColumnBatch, Keys, TimeList
 from tidegate.operators.flow.packing import KEYS, PLAIN, Packer, pack_columns, pack_field
 from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
@@ -57,11 +57,12 @@ class _Waiting:
     """Hold columns that wait for one receiver of a keyed edge: fields, then the key unless it is a field, then
     timestamps. The fields of Arrow's record batches wait in ``arrow``."""
 
-    __slots__ = ("arrow", "parts", "records", "shape")
+    __slots__ = ("arrow", "layout", "parts", "records", "shape")
 
     def __init__(self) -> None:
         self.parts: list[list[Column]] = []
         self.arrow: list[Any] = []
+        self.layout: Layout | None = None
         self.records = 0
         self.shape = _Shape(0, None, False, "")
 
@@ -73,7 +74,11 @@ class _Waiting:
         width, key_field, timed, _ = self.shape
         fields = 0 if self.arrow else max(width, 1)
         keys = pack_field(key_field) if key_field is not None else _packed_keys(columns[fields])
-        records = pack_arrow(joined(self.arrow)) if self.arrow else pack_columns(columns[:fields], width)
+        if self.arrow:
+            assert self.layout is not None
+            records = pack_arrow(joined(self.arrow), self.layout)
+        else:
+            records = pack_columns(columns[:fields], width)
         return records, keys, pack_columns(columns[-1:], 0) if timed else None
 
 
@@ -223,8 +228,9 @@ class EdgeOutput:
                     self._send_columns(index, self._watermark)
                 waiting.shape = shape
                 waiting.parts.append([column[start:end] for column in every])
-                if arrow is not None:
+                if isinstance(batch, ArrowBatch) and arrow is not None:
                     waiting.arrow.append(arrow.slice(start, end - start))
+                    waiting.layout = batch.layout
                 waiting.records += end - start
             start = end
 

@@ -111,8 +111,9 @@ class Packer:
         return layout
 
     def _arrow_batch(self, data: bytes) -> ArrowBatch:
+        found = unpack_arrow(data, self._layout, self._target)
         assert self._layout is not None
-        return ArrowBatch(unpack_arrow(data, self._layout), self._layout)
+        return ArrowBatch(found, self._layout)
 
     def _is_declared(self, schema: Schema) -> bool:
         declared = self._declared

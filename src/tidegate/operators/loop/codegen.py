@@ -98,7 +98,10 @@ class Loop:
         self._collecting: list[StreamOperator] = []
 
     def __call__(self, batch: Batch) -> None:
-        """Process a batch: its records pass the chain, up to the outputs and the operators that collect."""
+        """Process a batch: its records pass the chain, up to the outputs and the operators that collect. A batch without records
+        reaches nothing: the lines of a file may be blank, and messages may be skipped."""
+        if not len(batch):
+            return
         if self._ways is None:
             self._ways = [*self._handed(), *self._parts.rewrites.whole_batch(self._node, self._parts, into=self._into)]
             self._find_readers()
@@ -317,19 +320,22 @@ class LoopSource:
                 most = decoding.limit()
                 fits += f" and {self.bind('len', len)}({each.text}) <= {most}"
                 self.holds_while(partial(_is_limit, most))
-                for check in each.holds:
-                    self.holds_while(check)
+                for name in each.relied:
+                    self.holds_while(name.holds)
                 whole = f"tg_d{at}" if each.changes else each.text
                 kept = [f"{indent}{whole} = {each.text}"] if each.changes else []
                 self._parts_of |= {name: (whole, path) for name, path in each.parts.items()}
-            # The variable is set once, when there is a value: it may be the variable of the text, and stays what it was
-            # if the text is refused.
+            # A record before this one may have changed a name. The variable is set once, when there is a value: it may be
+            # the variable of the text, and stays what it was if the text is refused.
+            names = {name.text: name.value for name in each.relied if name.text not in self._names}
+            still = [f"{name} is {self.bind(f'j{at}_{n}', value)}" for n, (name, value) in enumerate(names.items())]
             lines = [
                 *kept,
                 f"{indent}tg_j = {fits}",
                 f"{indent}if tg_j:",
                 f"{indent}    try:",
-                f"{indent}        {variable} = {decode}({each.text})",
+                *([f"{indent}        tg_j = {' and '.join(still)}", f"{indent}        if tg_j:"] if still else []),
+                f"{indent}        {'    ' if still else ''}{variable} = {decode}({each.text})",
                 f"{indent}    except {refused}:",
                 f"{indent}        tg_j = False",
                 f"{indent}if not tg_j:",  # outside of the block: an error has no other error as its context

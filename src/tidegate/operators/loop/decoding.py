@@ -4,7 +4,7 @@ A statement ``x = json.loads(text)`` of a loop becomes a call of msgspec, withou
 also tells what is read of ``x``: ``x["bid"]["price"]``, ``x.get("id")``, variables set from such parts. If nothing else can see
 ``x``, msgspec makes dicts that have only these fields, and passes over the others. It checks the syntax of what it passes over.
 A key may also be a constant of the program, or come from a tuple of texts, ``x[KINDS[x["kind"]]]``: then all of these keys are
-decoded.
+decoded. A record for which the name stands for something else is decoded as a whole.
 
 Whatever msgspec refuses goes to the function that the user has called, so errors are the standard library's. A number of
 very many digits is the one thing that only the standard library refuses, so longer texts are not decoded in part.
@@ -14,10 +14,12 @@ very many digits is the one thing that only the standard library refuses, so lon
 from __future__ import annotations
 
 import ast
+import dis
 import json
 import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple, Optional, TypedDict
 
 import msgspec
@@ -25,7 +27,8 @@ import msgspec
 from tidegate.base.user_code import UserValue
 from tidegate.operators.loop import fast_json
 
-REFUSED = (msgspec.MsgspecError, UnicodeError, RecursionError)
+REFUSED = (msgspec.MsgspecError, UnicodeError, RecursionError, NameError, KeyError)
+"""The last two: a constant of the program has been deleted."""
 _MOST_FIELDS = 64
 _MOST_KEYS = 16
 
@@ -33,10 +36,19 @@ Path = tuple[str, ...]
 Paths = tuple[Path, ...]
 
 
+class Relied(NamedTuple):
+    """Describe a name whose value is a key, or the keys. ``text``: the name as the loop writes it. ``holds``: tells whether the
+    name still stands for ``value``."""
+
+    text: str
+    value: object
+    holds: Callable[[], bool]
+
+
 class Decoded(NamedTuple):
     """Describe a statement ``variable = json.loads(text)``. ``line``: its index in the loop's text. ``fields``: what is used, in
     order; None: the whole value. ``parts``: variables that hold parts of the value, with their paths. ``changes``: the loop's text
-    sets the variable ``text``. ``holds``: this is so while all of these checks hold."""
+    sets the variable ``text``. ``relied``: this is so while all of these names stand for what they stood for."""
 
     line: int
     variable: str
@@ -44,7 +56,7 @@ class Decoded(NamedTuple):
     fields: Paths | None
     parts: dict[str, Path]
     changes: bool
-    holds: tuple[Callable[[], bool], ...] = ()
+    relied: tuple[Relied, ...] = ()
 
 
 def decoded_in(text: str, names: dict[str, Any], scope: dict[str, Any], *, only_used: bool) -> list[Decoded]:
@@ -138,7 +150,7 @@ class _Uses:
 
     def __init__(self, tree: ast.AST, names: dict[str, Any], scope: dict[str, Any]) -> None:
         self._names_bound, self._scope = names, scope
-        self.relied: list[Callable[[], bool]] = []
+        self.relied: list[Relied] = []
         self._parent: dict[ast.AST, ast.AST] = {}
         self._names: dict[str, list[ast.Name]] = {}
         for node in ast.walk(tree):
@@ -146,6 +158,8 @@ class _Uses:
                 self._parent[child] = node
             if isinstance(node, ast.Name):
                 self._names.setdefault(node.id, []).append(node)
+        self._set = {name for name, found in self._names.items() if any(isinstance(n.ctx, ast.Store) for n in found)}
+        self._set |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
 
     def of(self, variable: str, made: ast.AST) -> tuple[dict[str, Path], Paths | None]:
         """Return the variables with parts of the value that the statement ``made`` puts into a variable, and the fields that are
@@ -239,21 +253,35 @@ class _Uses:
 
     def _keys(self, index: ast.expr) -> tuple[str, ...] | None:
         """Return what an index may be, if it is a name for a text, or for a tuple of texts with an index of its own. Nobody can
-        change either, and a check tells whether the name still stands for it."""
-        found = _meant(index, self._names_bound, self._scope)
+        change either, and a check tells whether the name still stands for it. A variable of the loop, or of a comprehension in
+        it, may have the name of a constant."""
+        found = self._constant(index)
         if type(found) is str:
             self._rely(index, found)
             return (found,)
         if not isinstance(index, ast.Subscript):
             return None
-        found = _meant(index.value, self._names_bound, self._scope)
+        found = self._constant(index.value)
         if type(found) is not tuple or not 0 < len(found) <= _MOST_KEYS or set(map(type, found)) != {str}:
             return None
         self._rely(index.value, found)
         return found
 
+    def _constant(self, node: ast.expr) -> object:
+        if any(isinstance(part, ast.Name) and part.id in self._set for part in ast.walk(node)):
+            return None
+        match node:
+            case ast.Name(id=name) if name not in self._names_bound and _sets_global(self._scope, name):
+                return None
+            case ast.Subscript(value=ast.Name(id=other), slice=ast.Constant(value=str(name))):
+                scope = self._names_bound.get(other)
+                if type(scope) is dict and _sets_global(scope, name):
+                    return None
+        return _meant(node, self._names_bound, self._scope)
+
     def _rely(self, node: ast.expr, found: object) -> None:
-        self.relied.append(lambda: _meant(node, self._names_bound, self._scope) is found)
+        holds = lambda: _meant(node, self._names_bound, self._scope) is found  # noqa: E731
+        self.relied.append(Relied(ast.unparse(node), found, holds))
 
     def _holds_only(self, name: str, path: Path, parts: dict[str, Path], made: ast.AST) -> bool:
         """Tell whether nothing but the part is put into a variable, or None when it is released."""
@@ -281,3 +309,19 @@ class _Uses:
                 return None
         before = parts.get(value.id) if isinstance(value, ast.Name) else self._path_of(value, parts)
         return None if before is None else (*before, key)
+
+
+def _sets_global(scope: dict[str, Any], name: str) -> bool:
+    """Tell whether a function or method of the module sets the name: it could do so between the text and its use."""
+    found = [value for value in scope.values() if isinstance(value, FunctionType | type)]
+    every = [part for value in found for part in (vars(value).values() if isinstance(value, type) else [value])]
+    waiting = [part.__code__ for part in every if isinstance(part, FunctionType) and part.__globals__ is scope]
+    while waiting:
+        code = waiting.pop()
+        if name in code.co_names and any(i.opname in _SETS and i.argval == name for i in dis.get_instructions(code)):
+            return True
+        waiting += [const for const in code.co_consts if isinstance(const, CodeType)]
+    return False
+
+
+_SETS = ("STORE_GLOBAL", "DELETE_GLOBAL")
