@@ -270,7 +270,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         self._maps: dict[Any, CachedMap] = {}
         self._old: dict[Any, CachedMap] = {}
         self._dirty: list[CachedMap] = []
-        self._entry_bytes, self._measure_at, self._size = ENTRY_BYTES, _SAMPLE, 0
+        self._entry_bytes, self._measure_at, self._size = ENTRY_BYTES, 1, 0
 
     @property
     def keeps(self) -> bool:
@@ -365,6 +365,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
                     self._maps.pop(entries.slot, None)
                     self._old.pop(entries.slot, None)
         self._dirty = []
+        self._measure_at = 1  # the same entries may have grown
 
     def cached(self) -> int:
         return self._size if self.codec.immutable else 0
@@ -411,7 +412,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
     def age(self) -> None:
         changed = {slot: entries for slot, entries in self._old.items() if entries.is_changed}
         self._maps, self._old = {}, {**changed, **self._maps}
-        self._measure_at, self._size = _SAMPLE, 0
+        self._measure_at, self._size = 1, 0
         self.whole = False
 
     def _touched(self) -> list[Any]:

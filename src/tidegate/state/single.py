@@ -247,10 +247,10 @@ class SingleState(KeyedState):
         super().__init__(backend, descriptor, codec)
         self._cache: dict[Any, Any] = {}
         self._old: dict[Any, Any] = {}
-        self._entry_bytes, self._measure_at = ENTRY_BYTES, _SAMPLE
+        self._entry_bytes, self._measure_at = ENTRY_BYTES, 1
         self._packed: dict[Any, bytes] = {}
         """Entries of the accepted files whose values could change in place; empty if the values are immutable."""
-        self._packed_bytes, self._measure_packed_at = ENTRY_BYTES, _SAMPLE
+        self._packed_bytes, self._measure_packed_at = ENTRY_BYTES, 1
         self._aged = False
         self.misses = self.watched = 0
         """Recent misses among ``watched`` records; 0: among a whole chunk. Both survive rounds."""
@@ -278,6 +278,7 @@ class SingleState(KeyedState):
         elif self._context.scoped:
             self._forget(slot for slot, value in self._unflushed().items() if value is None and type(slot) is Scoped)
         self._aged = False
+        self._measure_at = self._measure_packed_at = 1  # the same entries may have grown
 
     def _forget(self, gone: Iterable[Any]) -> None:
         """Drop missing values of namespaces: these are windows, and a closed window does not come again."""
@@ -316,7 +317,7 @@ class SingleState(KeyedState):
         self._old = dict(self._cache)  # generated loops keep the other dict
         self._cache.clear()
         self._aged = True  # from now on the cache may lack values that were written in this round
-        self._measure_at = self._measure_packed_at = _SAMPLE
+        self._measure_at = self._measure_packed_at = 1
         self._packed.clear()
         self.whole = False
 
