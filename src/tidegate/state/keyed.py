@@ -259,7 +259,7 @@ class CachedMap(dict[Any, Any]):
 
 class KeyedMapState(KeyedState, MapState[Any, Any]):
     """``_maps`` and ``_old`` are the two generations of its cache. A map with changes is never evicted before the round ends.
-    ``_dirty``: the maps with changes. ``_size``: about how many entries the maps of the younger generation have."""
+    ``_dirty``: the maps with changes. ``_size``: how many entries the maps of the younger generation have."""
 
     __slots__ = ("_dirty", "_entry_bytes", "_identity", "_maps", "_measure_at", "_old", "_safe", "_size")
 
@@ -334,6 +334,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         self._note(entries)
         if entries.complete and not entries.cleared:
             entries.gone = set(entries) if entries.stored else set()
+        self._size -= len(entries)
         entries.clear()
         entries.changed.clear()
         entries.complete = entries.cleared = True
@@ -360,7 +361,10 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
             self._maps, self._old, self._size, self.whole = {}, {}, 0, False
         else:
             for entries in self._dirty:
+                before = len(entries)
                 entries.accept()
+                if entries.slot in self._maps:
+                    self._size -= before - len(entries)
                 if not entries:  # of a window that has ended, say
                     self._maps.pop(entries.slot, None)
                     self._old.pop(entries.slot, None)
@@ -384,15 +388,17 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
             self._context.scoped |= bool(namespace)
             cached = self._known_map(slot_of(key, namespace), prefix)
             cached.stored = True
+            self._size -= len(cached)
             if None not in encoded[first:end]:
                 cached.update(zip(keys[first:end], values[first:end], strict=True))
+                self._size += len(cached)
                 continue
             for number in range(first, end):
                 if encoded[number] is not None or not cached.complete:
                     cached[keys[number]] = ABSENT if encoded[number] is None else values[number]
                 else:
                     cached.pop(keys[number], None)
-        self._size += len(keys)
+            self._size += len(cached)
 
     def young_bytes(self) -> int:
         if self._size >= self._measure_at:

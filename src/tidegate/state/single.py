@@ -275,13 +275,18 @@ class SingleState(KeyedState):
         if not (keep and self.codec.immutable):
             self._cache.clear()
             self._old.clear()
-        elif self._context.scoped:
-            self._forget(slot for slot, value in self._unflushed().items() if value is None and type(slot) is Scoped)
+        elif self.whole or self._context.scoped:
+            # a slot that was cleared may have been written again by a column (``ImmutableValueState``): the cache knows
+            cleared = [slot for slot, value in self._unflushed().items() if value is None]
+            self._forget(slot for slot in cleared if self._cache.get(slot) is None)
         self._aged = False
         self._measure_at = self._measure_packed_at = 1  # the same entries may have grown
 
     def _forget(self, gone: Iterable[Any]) -> None:
-        """Drop missing values of namespaces: these are windows, and a closed window does not come again."""
+        """Drop missing values of namespaces: these are windows, and a closed window does not come again. A cache that is whole
+        needs no missing values at all: else they would fill it."""
+        if not self.whole:
+            gone = [slot for slot in gone if type(slot) is Scoped]
         for slot in gone:
             self._cache.pop(slot, None)
             self._old.pop(slot, None)
@@ -294,9 +299,10 @@ class SingleState(KeyedState):
             self._pack([*forms_of(keys), *slots], [*values, *more])
             return
         try:
-            self._cache.update(zip(forms_of(keys), self.codec.decode_all(values), strict=True))
-            self._cache.update(zip(slots, self.codec.decode_all(more), strict=True))
-            self._forget(slot for slot, value in zip(slots, more, strict=True) if value is None)
+            slots, values = [*forms_of(keys), *slots], [*values, *more]
+            self._cache.update(zip(slots, self.codec.decode_all(values), strict=True))
+            if None in values:
+                self._forget(slot for slot, value in zip(slots, values, strict=True) if value is None)
         except Exception as error:
             raise self._unreadable(error) from error
 

@@ -443,6 +443,48 @@ def test_values_that_grow_from_round_to_round_stay_within_the_cache(make_subtask
     assert most < 8 << 20, "of 30 MB"
 
 
+def test_a_state_whose_entries_come_and_go_stays_whole(make_subtask: Make) -> None:
+    subtask = make_subtask(cache_bytes=500 * ENTRY_BYTES)
+    descriptors = [MapStateDescriptor(name, Types.LONG(), Types.LONG()) for name in ("removed", "cleared")]
+    states = [subtask.backend.state(descriptor) for descriptor in (COUNT, *descriptors)]
+
+    def come_and_go(number: int) -> Callable[[KeyedBackend], None]:
+        def work(backend: KeyedBackend) -> None:
+            value, removed, cleared = states
+            for key in range(10 * number, 10 * number + 10):
+                backend.context.key = key
+                value.update(1)
+                backend.context.key = key - 10
+                value.clear()
+                backend.context.key = key % 10
+                removed.put(number, 1)
+                removed.remove(number - 1)
+                cleared.clear()
+                cleared.put(number, 1)
+
+        return work
+
+    for number in range(200):
+        subtask.round(come_and_go(number))
+    assert [state.whole for state in states] == [True] * 3
+    assert len(states[0].cells) == 20
+    assert [sum(map(len, state._maps.values())) for state in states[1:]] == [20, 10]
+    assert [state._size for state in states[1:]] == [20, 10]
+
+
+def test_a_slot_that_a_column_writes_after_it_was_cleared_has_its_value_in_the_next_round(subtask: Subtask) -> None:
+    def clear_and_write(backend: KeyedBackend) -> None:
+        delete(backend, 1)
+        state = backend.state(COUNT)
+        state.note(np.array([1]))
+        state.cells[1] = 5  # as a generated loop does
+
+    subtask.round(lambda b: count(b, 1))
+    subtask.round(clear_and_write)
+    assert subtask.backend.registered()["count"].whole
+    assert subtask.round(lambda b: read(b, 1)) == [5]
+
+
 def test_states_learn_what_another_worker_has_written(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:
     total = ReducingStateDescriptor("total", lambda a, b: a + b, Types.LONG())
     anything = ValueStateDescriptor("anything", None)
