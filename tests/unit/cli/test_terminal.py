@@ -71,9 +71,8 @@ def on_terminal(
     reading = threading.Thread(target=_read_until_end, args=(ours, heard))
     reading.start()
     child.wait()
-    os.write(
-        theirs, END
-    )  # the last writer is this test: what a terminal has not handed on when it is closed may be lost
+    # The last writer is this test: what a terminal has not handed on when it is closed may be lost
+    os.write(theirs, END)
     reading.join()
     os.close(theirs)
     os.close(ours)

@@ -45,9 +45,8 @@ class Slow(SimulatedEngine):
 
 
 def run(place: Path, settings: dict[str, Any]) -> None:
-    numbers = ScriptedSource(
-        [[number % 10, number] for number in range(2 * CHECKPOINTS + 200)]
-    )  # not every round may carry one
+    # Not every round may carry a checkpoint
+    numbers = ScriptedSource([[number % 10, number] for number in range(2 * CHECKPOINTS + 200)])
     numbers.initial_limit = numbers.maximum_limit = 2
     by_digit = Partitioning(Ship.HASH, lambda pair: pair[0])
     steps = (

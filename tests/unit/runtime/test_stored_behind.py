@@ -96,9 +96,8 @@ def test_rounds_continue_while_state_is_stored(tmp_path: Path) -> None:
                 rounds.notify_all()
         elif is_stored(name, where, tmp_path):
             with rounds:
-                target = min(
-                    accepted[0] + 2, NUMBERS // 3 - 5
-                )  # the last one waits until there is room for its checkpoint
+                # The last one waits until there is room for its checkpoint
+                target = min(accepted[0] + 2, NUMBERS // 3 - 5)
                 waited[0] += 1
                 assert rounds.wait_for(lambda: accepted[0] >= target, PATIENCE_S)
 

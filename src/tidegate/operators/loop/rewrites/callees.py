@@ -339,9 +339,8 @@ def _uses_in(node: ast.AST, asked: bool) -> Iterator[_Use]:
         yield from _uses([node.type] if node.type else [], True)
         yield from _uses(node.body)
     elif isinstance(node, ast.AnnAssign):
-        yield from _uses(
-            [part for part in (node.target, node.value) if part is not None]
-        )  # annotations are not evaluated
+        # Annotations are not evaluated
+        yield from _uses([part for part in (node.target, node.value) if part is not None])
     else:
         yield from _uses(ast.iter_child_nodes(node), asked and isinstance(node, ast.Tuple))
 
