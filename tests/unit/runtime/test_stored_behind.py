@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,6 @@ RESTARTS: dict[str, Any] = {
     "restart-strategy.fixed-delay.delay": 0,
     "restart-strategy.fixed-delay.attempts": 3,
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_hook_stays() -> Iterator[None]:
-    yield
-    faults.install(None)
 
 
 class Elsewhere(SimulatedEngine):
