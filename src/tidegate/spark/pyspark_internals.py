@@ -1,4 +1,5 @@
-"""Everything of pyspark that is not its public API. No other module may use such names: ``tests/unit/spark`` checks it.
+"""Everything of pyspark that is not its public API. No other module may use such names: ``tests/unit/spark`` checks it. Only
+``driver_main.py``, which must not import Tidegate, starts the gateway itself.
 
 Tested with pyspark 4.1 to 4.3 (``make test-sparks``). A new version must keep: one JVM and one context of a process in class
 attributes of ``SparkContext``, ``Popen`` as a name in ``pyspark.java_gateway``, and the Java objects that ``_jsc`` and ``_jrdd``
