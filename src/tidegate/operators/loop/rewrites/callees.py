@@ -93,12 +93,13 @@ def _public(module: types.ModuleType) -> Iterator[object]:
             yield value
 
 
+# Without namedtuple: it looks for the module of its caller
 _ALLOWED: set[object] = {
     *(getattr(builtins, name) for name in _BUILTINS),
     *(value for module in _MODULES for value in _public(module)),
     *fast_json.FUNCTIONS,
     *(contextlib.suppress, contextlib.nullcontext, contextlib.closing, Row, OutputTag, *_TYPES),
-} - {collections.namedtuple}  # it looks for the module of its caller
+} - {collections.namedtuple}
 
 
 class _Use(NamedTuple):
