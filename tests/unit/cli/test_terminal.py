@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import pty
 import re
@@ -214,9 +215,13 @@ class Point:
 
 
 @pytest.mark.parametrize("face", [Broken, BrokenLater])
-def test_a_face_that_fails_does_not_break_the_job(face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_face_that_fails_does_not_break_the_job(
+    face: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(executor, "entry_points", lambda group: [Point(face)])
-    executor.watch(object(), awaited=True)()  # type: ignore[arg-type]
+    with caplog.at_level(logging.DEBUG):
+        executor.watch(object(), awaited=True)()  # type: ignore[arg-type]
+    assert "RuntimeError: no face" in caplog.text
 
 
 def test_the_faces_are_installed() -> None:
