@@ -201,8 +201,8 @@ def forget_block(rdd: RDD[Any], partition: int) -> None:
     """Let Spark forget where a partition of a cached RDD is: it is computed and cached again where a task next needs it."""
     jvm = SparkContext._jvm
     assert jvm is not None
-    # Py4J calls a method only if it can load the types of all methods of the class. Spark 4.3's SparkEnv has a method with a type of
-    # protobuf, which pyspark does not ship. A field needs no other type.
+    # Py4J calls a method only if it can load the types of all methods of the class. Spark 4.3's SparkEnv has a method with a type
+    # of protobuf, which pyspark does not ship. A field needs no other type.
     field = jvm.java.lang.Class.forName("org.apache.spark.SparkEnv").getDeclaredField("blockManager")
     field.setAccessible(True)
     blocks = field.get(rdd.context._jsc.sc().env())
