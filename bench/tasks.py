@@ -106,9 +106,8 @@ def main() -> None:
     settings.set_string("tidegate.round.max-records", str(args.round))
     settings.set_string("tidegate.round.target-time", "1 h")
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as directory:
-        env = tidegate_jobs.environment(
-            args.parallelism, 3_600_000, directory, args.set
-        )  # a shorter interval would bound the time of rounds
+        # A shorter interval would bound the time of rounds
+        env = tidegate_jobs.environment(args.parallelism, 3_600_000, directory, args.set)
         env.configure(settings)
         PROGRAMS[args.program](env, NumberSequenceSource(0, args.records - 1), args.keys)
         env.execute("tasks")

@@ -36,11 +36,8 @@ def write_programs(directory: Path) -> list[Path]:
             (directory / f"page_{name}.py").write_text("\n".join(parts))
     for example in sorted((ROOT / "examples").rglob("*.py")):
         name = "_".join(example.relative_to(ROOT).with_suffix("").parts)
-        if example.parent.name not in (
-            "demo",
-            "kafka",
-            "snapshot",
-        ):  # programs of several files, which mypy checks as tests
+        # Not the programs of several files: mypy checks them as tests
+        if example.parent.name not in ("demo", "kafka", "snapshot"):
             (directory / f"{name}.py").write_text(example.read_text())
     (directory / "inferred.py").write_text(INFERRED.read_text())
     for name, text in _WRITTEN.items():

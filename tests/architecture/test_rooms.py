@@ -32,7 +32,7 @@ ALLOWED = {
     "snapshots": STATE | {"checkpoint", "snapshots"},
     "connectors": ENGINE | {"connectors"},
     "datastream": ENGINE | {"connectors", "datastream"},
-    "runtime": ENGINE | {"connectors", "runtime"},
+    "runtime": ENGINE | {"runtime"},
     "spark": FACES | {"spark"},
     "control": FACES | {"control"},
     "cli": FACES | {"datastream", "spark", "control", "cli", "testing"},

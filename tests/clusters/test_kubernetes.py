@@ -106,12 +106,8 @@ def test_command_of_the_pod_runs_with_a_read_only_root_any_uid_and_its_environme
     environment = [f"{name}={value}" for name, value in given.items()]
     environment += [f"PATH={os.environ['PATH']}", f"PYTHONPATH={SITE}:{SHARED}"]
     environment += [f"PYSPARK_PYTHON={bare_python()}"]
-    caps = [
-        "--inh-caps",
-        "+dac_read_search",
-        "--ambient-caps",
-        "+dac_read_search",
-    ]  # the interpreter may be in root's home
+    # The interpreter may be in root's home
+    caps = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
     user = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups", *caps]
     mounts = f"""
         mount --bind {container}/checkpoints {container}/checkpoints

@@ -284,9 +284,8 @@ def test_open_comes_before_the_records_and_close_when_the_job_ends(make_env: Any
     assert len(opened) <= 4  # one copy for each subtask and worker, however many rounds there were
     assert sorted(closed) == sorted(line.replace("open", "close") for line in opened)
     balance = itertools.accumulate((1 if line[:4] == "open" else -1) for line in lines)
-    assert (
-        min(balance) >= 0
-    )  # nothing is closed that is not open; in the last round one copy may close before another opens
+    # No copy is closed that is not open. In the last round one copy may close before another opens
+    assert min(balance) >= 0
 
 
 class Sale(NamedTuple):

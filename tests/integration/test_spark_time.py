@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.functions import CountRecords
 from tests.sources import At, Pause, ScriptedSource
 from tidegate.common import Duration, Time, TimestampAssigner, Types, WatermarkStrategy
 from tidegate.datastream import (
-    AggregateFunction,
     DataStream,
     KeyedProcessFunction,
     OutputTag,
@@ -255,20 +255,6 @@ def test_windows_by_timers_do_not_depend_on_the_rounds(make_env: Any, limit: int
     assert found == [(key, hour, 30) for key in ("a", "b", "c") for hour in range(4)]
 
 
-class Number(AggregateFunction):
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: Any, accumulator: int) -> int:
-        return accumulator + 1
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, a: int, b: int) -> int:
-        return a + b
-
-
 def write_times(directory: Path, name: str, times: range, width: int) -> None:
     directory.mkdir(exist_ok=True)
     with open(directory / name, "w") as file:
@@ -281,7 +267,9 @@ def windows_over_files(env: StreamExecutionEnvironment, directory: Path) -> Data
     strategy = MONOTONOUS.with_timestamp_assigner(lambda line, _: int(line))
     lines = env.from_source(source, strategy, "files", Types.STRING())
     keyed = lines.key_by(lambda line: int(line) % 10, Types.LONG())
-    return keyed.window(TumblingEventTimeWindows.of(Time.seconds(1))).aggregate(Number(), output_type=Types.LONG())
+    return keyed.window(TumblingEventTimeWindows.of(Time.seconds(1))).aggregate(
+        CountRecords(), output_type=Types.LONG()
+    )
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])

@@ -111,9 +111,8 @@ class _Manifests(GlobalCommitter):
 
     def commit(self, committables: list[Any]) -> None:
         self._directory.mkdir(exist_ok=True)
-        for (
-            values
-        ) in committables:  # each under its own name: the last checkpoint's may come together with the one before
+        # Each has a file of its own: those of the last checkpoint may come together with the ones before
+        for values in committables:
             hidden = self._directory / f".{values[0]}"
             hidden.write_text("".join(f"{value}\n" for value in values))
             hidden.rename(self._directory / str(values[0]))

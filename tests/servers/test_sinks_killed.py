@@ -127,9 +127,8 @@ class Reader:
         found = {path: numbers_of(path) for path in shown(self._directory)}
         for path, numbers in self._seen.items():
             assert found.get(path) == numbers, f"{path} has changed: {numbers}, {found.get(path)}"
-        for bucket in (
-            marked if self._whole else ()
-        ):  # one that had its marker before the listing has all of its numbers in it
+        # A bucket that had its marker before the listing has all of its numbers in the listing
+        for bucket in marked if self._whole else ():
             first = int(bucket.name[1:]) * BUCKET
             numbers = sorted(n for path in found if path.parent == bucket for n in found[path])
             assert numbers == list(range(first, first + BUCKET)), f"{bucket} had its marker before it was complete"

@@ -55,9 +55,8 @@ def made_by(maker: str, first: type = object) -> Callable[[C], C]:
             except TypeError:
                 fits = False
             if not fits:
-                given = ", ".join(
-                    [*(type(arg).__name__ for arg in args), *(f"{key}=..." for key in kwargs)]
-                )  # no secrets
+                # Only the types of positional arguments and the names of others: a value may be a secret
+                given = ", ".join([*(type(arg).__name__ for arg in args), *(f"{key}=..." for key in kwargs)])
                 name = type(self).__name__
                 raise ArgumentTypeError(
                     f"{name} is not made by its constructor", found=f"{name}({given})", cure=f"use {maker}"

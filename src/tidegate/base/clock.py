@@ -93,9 +93,8 @@ class ManualClock:
         return event.is_set()
 
     def call_at(self, moment: float, callback: Callback) -> Timer:
-        entry = _Entry(
-            round(moment * 1000, 3), next(self._numbers), callback
-        )  # seconds since 1970 as floats are inexact
+        # Seconds since 1970 as floats are inexact
+        entry = _Entry(round(moment * 1000, 3), next(self._numbers), callback)
         heapq.heappush(self._timers, entry)
         return entry
 

@@ -49,10 +49,6 @@ class CompletedCheckpoint:
         return self.metadata.checkpoint_id
 
     @property
-    def point(self) -> RestorePoint:
-        return RestorePoint(self.metadata.checkpoint_id, self.metadata.token)
-
-    @property
     def path(self) -> str:
         return metadata_path(self.checkpoint_id)
 

@@ -88,9 +88,8 @@ class Lease:
         self._clock = clock
         self._live = live
         self._lock = threading.Lock()  # guards the live record, also during a storage call
-        self._ids = (
-            threading.Lock()
-        )  # guards the three below, for moments: taking an id from memory waits for no storage
+        # Guards the three fields below, for moments: taking an id from memory waits for no storage
+        self._ids = threading.Lock()
         self._last_id = live.last_id
         self._given = 0
         self._ahead: list[int] = []

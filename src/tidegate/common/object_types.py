@@ -130,9 +130,8 @@ def _fields(kind: type) -> Iterator[tuple[str, str]]:
     if issubclass(kind, msgspec.Struct):
         config = kind.__struct_config__
         if config.tag is not None or kind.__dictoffset__ or config.omit_defaults:
-            raise TypeError(
-                "the fields are not all that is stored, or are not always stored"
-            )  # another default would change state
+            # Another default would change state
+            raise TypeError("the fields are not all that is stored, or are not always stored")
         yield from zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
     elif dataclasses.is_dataclass(kind):
         if not all(field.init for field in dataclasses.fields(kind)):

@@ -106,6 +106,7 @@ def _of_bits(bits: int) -> Any:
     return Annotated[int, msgspec.Meta(ge=-1 << bits - 1, le=(1 << bits - 1) - 1)]
 
 
+# BIG_INT is missing: msgspec's integers have at most 64 bits
 _BASIC_SCHEMAS: dict[BasicType, Any] = {
     BasicType.STRING: str,
     BasicType.BYTE: _of_bits(8),
@@ -118,7 +119,7 @@ _BASIC_SCHEMAS: dict[BasicType, Any] = {
     BasicType.CHAR: str,
     BasicType.BIG_DEC: decimal.Decimal,
     BasicType.INSTANT: Instant,
-}  # without BIG_INT: msgspec's integers have at most 64 bits
+}
 
 
 class BasicTypeInfo(TypeInformation[Value]):

@@ -448,9 +448,8 @@ class DataStream(StreamOperatorSettings, Generic[T]):
             )
         channel = new_token()
         sink = self._sink("Collect", CollectSink(channel))
-        if (
-            len(self._inputs) == 1
-        ):  # the parallelism of its input: no shuffle, and records of one subtask keep their order
+        # The sink gets the parallelism of its input: there is no shuffle, and records of one subtask keep their order
+        if len(self._inputs) == 1:
             upstream = self._env._transformation(self._inputs[0].upstream)
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
         # Before the start: a job may commit at once, and records without a reader are dropped.

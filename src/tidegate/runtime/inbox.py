@@ -195,10 +195,8 @@ class Lane:
             return
         try:
             result = (yield from work) if isinstance(work, Generator) else work()
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # the second: a user's committer may exit, and must not end this thread only
+        except (Exception, SystemExit) as error:
+            # SystemExit: a user's committer may exit, and must not end only this thread
             self._gate.broken = True
             result = Broke(error)
         yield WorkEnded(self, self._clock.monotonic() - started, result)

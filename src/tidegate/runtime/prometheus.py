@@ -128,9 +128,8 @@ def _operator_samples(o: OperatorView) -> Iterator[Sample]:
             yield prefix + name, kind, text, labels, value
     for state, size in o.states.items():
         yield "tidegate_state_bytes", "gauge", "Of the files of one state, about.", {**labels, "state": state}, size
-    for rank, heavy in enumerate(
-        o.heavy_keys, 1
-    ):  # without the key: it may be personal data, and there may be millions
+    # The key is no label: it may be personal data, and there may be millions of keys
+    for rank, heavy in enumerate(o.heavy_keys, 1):
         where = {**labels, "rank": str(rank), "subtask": str(heavy.subtask)}
         yield (
             "tidegate_heavy_key_share",

@@ -1,4 +1,5 @@
-"""Everything of pyspark that is not its public API. No other module may use such names: ``tests/unit/spark`` checks it.
+"""Everything of pyspark that is not its public API. No other module may use such names: ``tests/unit/spark`` checks it. Only
+``driver_main.py``, which must not import Tidegate, starts the gateway itself.
 
 Tested with pyspark 4.1 to 4.3 (``make test-sparks``). A new version must keep: one JVM and one context of a process in class
 attributes of ``SparkContext``, ``Popen`` as a name in ``pyspark.java_gateway``, and the Java objects that ``_jsc`` and ``_jrdd``
@@ -200,8 +201,8 @@ def forget_block(rdd: RDD[Any], partition: int) -> None:
     """Let Spark forget where a partition of a cached RDD is: it is computed and cached again where a task next needs it."""
     jvm = SparkContext._jvm
     assert jvm is not None
-    # Py4J calls a method only if it can load the types of all methods of the class. Spark 4.3's SparkEnv has a method with a type of
-    # protobuf, which pyspark does not ship. A field needs no other type.
+    # Py4J calls a method only if it can load the types of all methods of the class. Spark 4.3's SparkEnv has a method with a type
+    # of protobuf, which pyspark does not ship. A field needs no other type.
     field = jvm.java.lang.Class.forName("org.apache.spark.SparkEnv").getDeclaredField("blockManager")
     field.setAccessible(True)
     blocks = field.get(rdd.context._jsc.sc().env())

@@ -254,9 +254,8 @@ def _check_speculation(value: Any) -> None:
 def _warn_of_ignored(context: SparkContext, configuration: Mapping[str, Any]) -> None:
     conf = context.getConf()
     wanted = {key: str(value) for key, value in configuration.items() if key.startswith("spark.")}
-    ignored = [
-        key for key, value in sorted(wanted.items()) if conf.get(key) != value
-    ]  # without values: one may be a secret
+    # Only the keys: a value may be a secret
+    ignored = [key for key, value in sorted(wanted.items()) if conf.get(key) != value]
     if ignored:
         log.warning(
             "Spark already runs in this process with other settings: %s cannot take effect. "

@@ -102,9 +102,8 @@ class SegmentWriter:
             self._table = table
         self._pending += flat
         self._deletes |= deletes
-        if (
-            not self._sampled and len(self._pending) >= _SAMPLE
-        ):  # once: a file often has many groups with few entries each
+        # One sample of a file: it often has many groups with few entries each
+        if not self._sampled and len(self._pending) >= _SAMPLE:
             self._sampled = True
             self._block_items = min(self._block_items, _items_per_block(self._pending[:_SAMPLE]))
         if len(self._pending) >= self._block_items:

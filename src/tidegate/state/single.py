@@ -395,9 +395,8 @@ class SingleState(KeyedState):
             return []  # a key of another subtask: the access itself will raise
         if max(map(len, paths), default=0) > self._backend.max_key:
             return []
-        found = self._backend.get_many(
-            paths
-        )  # outside of the try: the first read brings up the store and has its own errors
+        # Outside of the try: the first read brings up the store and has its own errors
+        found = self._backend.get_many(paths)
         if not self.codec.immutable:
             self._packed.update((slot, data) for slot, data in zip(slots, found, strict=True) if data is not None)
         try:

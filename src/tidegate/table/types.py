@@ -66,9 +66,8 @@ class RowType(DataType):
             if not isinstance(data_type, DataType):
                 raise wrong("RowType.add", "a type for the name", data_type, 'add("id", DataTypes.INT())')
             field = RowField(field, data_type)
-        self.__dict__.update(
-            RowType([*self.fields, field], self.nullable).__dict__
-        )  # as in PyFlink: the type itself grows
+        # As in PyFlink: the type itself grows
+        self.__dict__.update(RowType([*self.fields, field], self.nullable).__dict__)
         return self
 
     def not_null(self) -> RowType:

@@ -32,9 +32,8 @@ class PrintedToFile:
 
 
 _root = tempfile.TemporaryDirectory(prefix="differential-")
-_printed = PrintedToFile(
-    Path(_root.name) / "printed"
-)  # before the imports: they start PyFlink's JVM, which inherits the output
+# Before the imports: they start PyFlink's JVM, which inherits the output
+_printed = PrintedToFile(Path(_root.name) / "printed")
 
 from tests.compat.differential import programs  # noqa: E402
 from tests.compat.differential.catalog import PROGRAMS, Case, Surroundings, cases, run  # noqa: E402

@@ -129,7 +129,7 @@ def test_publish_that_arrived_though_it_failed_is_complete(
     fired = fail("storage.publish.after-link")
     done = completed.add(metadata(files, lease, "a"))
     assert fired
-    assert completed.latest == done.point
+    assert completed.latest == RestorePoint(done.checkpoint_id, done.metadata.token)
 
 
 def test_publish_that_did_not_arrive_fails_the_checkpoint_only(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import pty
 import re
@@ -71,9 +72,8 @@ def on_terminal(
     reading = threading.Thread(target=_read_until_end, args=(ours, heard))
     reading.start()
     child.wait()
-    os.write(
-        theirs, END
-    )  # the last writer is this test: what a terminal has not handed on when it is closed may be lost
+    # The last writer is this test: what a terminal has not handed on when it is closed may be lost
+    os.write(theirs, END)
     reading.join()
     os.close(theirs)
     os.close(ours)
@@ -215,9 +215,13 @@ class Point:
 
 
 @pytest.mark.parametrize("face", [Broken, BrokenLater])
-def test_a_face_that_fails_does_not_break_the_job(face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_face_that_fails_does_not_break_the_job(
+    face: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(executor, "entry_points", lambda group: [Point(face)])
-    executor.watch(object(), awaited=True)()  # type: ignore[arg-type]
+    with caplog.at_level(logging.DEBUG):
+        executor.watch(object(), awaited=True)()  # type: ignore[arg-type]
+    assert "RuntimeError: no face" in caplog.text
 
 
 def test_the_faces_are_installed() -> None:

@@ -235,9 +235,8 @@ def test_every_path_is_described_and_none_is_made_up(ask: Ask) -> None:
     assert status == 200 and page == json.loads(json.dumps(description()))
     ways = ("get", "post", "put", "patch", "delete")
     described = {(path, method.upper()) for path, item in page["paths"].items() for method in item if method in ways}
-    of_page = {
-        route.path for route in page_routes(ProcessJobs(Jobs())) if isinstance(route, Route)
-    }  # for the page alone
+    # Only the page asks for these paths
+    of_page = {route.path for route in page_routes(ProcessJobs(Jobs())) if isinstance(route, Route)}
     every = [route for route in Endpoint(Jobs()).application().routes if isinstance(route, Route)]
     routes = [route for route in every if route.path not in of_page]
     served = {(r.path, method) for r in routes for method in (r.methods or set()) - {"HEAD"}}

@@ -10,6 +10,7 @@ from tidegate.common import Configuration, JobExecutionResult, JobID, JobStatus
 from tidegate.connectors.values.sinks import CollectSink, collected
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.graph.transformation import Program
+from tidegate.operators.kinds.sliced_window import SlicedWindowOperator
 
 
 class ScriptedJob:
@@ -73,3 +74,18 @@ def env(recorder: RecordingExecutor) -> StreamExecutionEnvironment:
     return StreamExecutionEnvironment(
         Configuration.from_dict({"execution.target": "recording", "parallelism.default": 2})
     )
+
+
+@pytest.fixture
+def folds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the lengths of the batches that a window added as a whole."""
+    found: list[int] = []
+    fold = SlicedWindowOperator.fold_batch
+
+    def noted(self: SlicedWindowOperator, batch: Any) -> bool:
+        done = fold(self, batch)
+        found.extend([len(batch)] * done)
+        return done
+
+    monkeypatch.setattr(SlicedWindowOperator, "fold_batch", noted)
+    return found

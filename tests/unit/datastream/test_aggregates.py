@@ -16,12 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.functions import CountRecords
 from tests.programs import program_of
 from tests.simulation.executor import Simulated
 from tidegate.base.errors import ProgramError, TidegateError
 from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.datastream import AggregateFunction, Aggregates, ProcessWindowFunction, StreamExecutionEnvironment
+from tidegate.datastream import Aggregates, ProcessWindowFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from tidegate.graph.plan import build
@@ -329,21 +330,6 @@ WINDOWS = {
 }
 
 
-@pytest.fixture
-def folds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths of the batches that a window added as a whole."""
-    found: list[int] = []
-    fold = SlicedWindowOperator.fold_batch
-
-    def noted(self: SlicedWindowOperator, batch: Any) -> bool:
-        done = fold(self, batch)
-        found.extend([len(batch)] * done)
-        return done
-
-    monkeypatch.setattr(SlicedWindowOperator, "fold_batch", noted)
-    return found
-
-
 @pytest.mark.parametrize("kind", WINDOWS)
 @pytest.mark.parametrize("inline", [True, False])
 def test_windows_give_the_results_of_their_records(
@@ -480,26 +466,10 @@ def test_batches_and_aggregates_survive_faults_in_many_rounds(
     assert folds or mode == "batch"
 
 
-class Written(AggregateFunction):
-    """A count that a user has written: it takes records one by one."""
-
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: Any, accumulator: int) -> int:
-        return accumulator + 1
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, acc_a: int, acc_b: int) -> int:
-        return acc_a + acc_b
-
-
 def test_explain_says_that_columns_are_added_as_a_whole() -> None:
     env = StreamExecutionEnvironment()
     windowed = pairs(env, 10).window(TumblingEventTimeWindows.of(Time.seconds(1)))
     windowed.aggregate(Aggregates.sum(1)).print()
-    windowed.aggregate(Written()).print()
+    windowed.aggregate(CountRecords()).print()
     found = [one for one in explain_functions(build(program_of(env, "job"), 1, None, {})) if "Windows" in one.operator]
     assert ["added as a whole" in one.reason for one in found] == [True, False]

@@ -35,7 +35,6 @@ from tidegate.datastream.window import TumblingEventTimeWindows
 from tidegate.graph.plan import build
 from tidegate.operators.contracts import arrow_batch
 from tidegate.operators.kinds import sliced_window
-from tidegate.operators.kinds.sliced_window import SlicedWindowOperator
 from tidegate.operators.loop.rewrites.explain import explain_functions
 from tidegate.table.types import DataTypes
 from tidegate.testing.simulation.engine import Chances
@@ -141,20 +140,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(arrow_batch.Layout, "rows", lambda s, b: found.append(b.num_rows) or rows(s, b))
     monkeypatch.setattr(json_rows._Objects, "rows", lambda s: found.append(len(s)) or decoded(s))
     monkeypatch.setattr(arrow_batch.ParsedColumns, "rows", lambda s: found.append(len(s)) or parsed(s))
-    return found
-
-
-@pytest.fixture
-def folds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    found: list[int] = []
-    fold = SlicedWindowOperator.fold_batch
-
-    def noted(self: SlicedWindowOperator, batch: Any) -> bool:
-        done = fold(self, batch)
-        found.extend([len(batch)] * done)
-        return done
-
-    monkeypatch.setattr(SlicedWindowOperator, "fold_batch", noted)
     return found
 
 

@@ -157,7 +157,9 @@ def test_a_handler_of_the_users_stays_and_what_it_raises_suspends() -> None:
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        execute(WaitingJob(lambda: send(signal.SIGINT)))
+        job = WaitingJob(lambda: send(signal.SIGINT))
+        execute(job)
+        assert job.suspended == 0
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -9,9 +9,8 @@ from scripts import api_reference
 
 
 def test_every_public_thing_has_a_docstring() -> None:
-    bare = [
-        name for name in api_reference.undocumented() if ".test_" not in name
-    ]  # tests of contracts: the name says it
+    # A test of a contract needs no docstring: its name says what it tests
+    bare = [name for name in api_reference.undocumented() if ".test_" not in name]
     assert bare == [], "state the contract: when it is called, how often, what is not guaranteed"
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.functions import CountRecords
 from tests.simulation.executor import Simulated
 from tidegate.common import Duration, Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.datastream import AggregateFunction, ProcessFunction, ProcessWindowFunction
+from tidegate.datastream import ProcessFunction, ProcessWindowFunction
 from tidegate.datastream.window import TumblingEventTimeWindows
 from tidegate.operators.loop import fast_json
 
@@ -27,20 +28,6 @@ def _fast_json() -> Iterator[None]:
 class OfBid(TimestampAssigner):
     def extract_timestamp(self, value: Any, record_timestamp: int) -> Any:
         return value["time"]
-
-
-class Count(AggregateFunction):
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: Any, accumulator: int) -> int:
-        return accumulator + 1
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, acc_a: int, acc_b: int) -> int:
-        return acc_a + acc_b
 
 
 class WithWindow(ProcessWindowFunction):
@@ -71,7 +58,7 @@ def test_windows_after_an_assigner_in_a_loop(simulated: Simulated, keys: dict[st
         .map(lambda b: b["id"], output_type=Types.LONG())
         .key_by(lambda number: number, key_type=Types.LONG())
         .window(TumblingEventTimeWindows.of(Time.seconds(1)))
-        .aggregate(Count(), WithWindow())
+        .aggregate(CountRecords(), WithWindow())
     )
     expected: dict[tuple[int, int], int] = {}
     for line in map(json.loads, LINES):

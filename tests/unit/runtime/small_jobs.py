@@ -1,4 +1,4 @@
-"""A small job on the simulated engine, for tests of the job master: numbers in, a ledger out."""
+"""A small job on the simulated engine, for tests of the job master: numbers in, a ledger out. And an engine with slow rounds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any
 from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource, Step
+from tidegate.base.clock import ManualClock
 from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import Sink
 from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
+from tidegate.operators.flow.rows import Ack
+from tidegate.runtime.engine import RoundPlan
+from tidegate.testing.simulation.engine import SimulatedEngine
 
 SETTINGS: dict[str, Any] = {
     "execution.checkpointing.interval": 10,
@@ -23,6 +27,30 @@ SETTINGS: dict[str, Any] = {
 
 def unchanged(value: Any) -> Any:
     return value
+
+
+class FailsOnce:
+    """Fail at the number 7, once in all attempts: the simulated workers are this process. A test begins with ``failures`` 0."""
+
+    failures = 0
+
+    def __call__(self, value: Any) -> Any:
+        if value == 7 and not FailsOnce.failures:
+            FailsOnce.failures += 1
+            raise ValueError("seven")
+        return value
+
+
+class SlowRounds(SimulatedEngine):
+    """Every round takes ``round_ms`` of the clock."""
+
+    def __init__(self, clock: ManualClock, round_ms: float) -> None:
+        super().__init__(1)
+        self._clock, self._round_ms = clock, round_ms
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        self._clock.advance(self._round_ms)
+        return super().run(plan)
 
 
 class SmallJob:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,44 +9,23 @@ import pytest
 
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource
+from tests.unit.runtime.small_jobs import SlowRounds
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.files import Files
 from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
 from tidegate.operators.contracts.specs import ReduceSpec, SinkSpec, SourceSpec
-from tidegate.operators.flow.rows import Ack
-from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.state.materialize import FAN_IN
-from tidegate.testing.simulation.engine import SimulatedEngine
 
 CHECKPOINTS, SUBTASKS = 500, 2
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(autouse=True)
-def _no_hook_stays() -> Iterator[None]:
-    yield
-    faults.install(None)
-
-
-class Slow(SimulatedEngine):
-    """Every round is as long as the interval between two checkpoints."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__(1)
-        self._clock = clock
-
-    def run(self, plan: RoundPlan) -> list[Ack]:
-        self._clock.advance(10)
-        return super().run(plan)
-
-
 def run(place: Path, settings: dict[str, Any]) -> None:
-    numbers = ScriptedSource(
-        [[number % 10, number] for number in range(2 * CHECKPOINTS + 200)]
-    )  # not every round may carry one
+    # Not every round may carry a checkpoint
+    numbers = ScriptedSource([[number % 10, number] for number in range(2 * CHECKPOINTS + 200)])
     numbers.initial_limit = numbers.maximum_limit = 2
     by_digit = Partitioning(Ship.HASH, lambda pair: pair[0])
     steps = (
@@ -65,7 +43,7 @@ def run(place: Path, settings: dict[str, Any]) -> None:
     }
     clock = ManualClock()
     program = Program("job", steps, {**defaults, **settings})
-    JobMaster(program, Slow(clock), clock=clock, local_root=f"{place}/local").run()
+    JobMaster(program, SlowRounds(clock, 10), clock=clock, local_root=f"{place}/local").run()
 
 
 @pytest.mark.parametrize(

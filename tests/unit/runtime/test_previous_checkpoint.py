@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.sources import ScriptedSource
-from tests.unit.runtime.small_jobs import SETTINGS, SmallJob
+from tests.unit.runtime.small_jobs import SETTINGS, SlowRounds, SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CorruptFileError, RestoreError
@@ -18,26 +18,13 @@ from tidegate.base.files import Files
 from tidegate.checkpoint.locate import locate_exactly
 from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
 from tidegate.operators.contracts.specs import FilterSpec, ReduceSpec, SourceSpec
-from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import StopWithSavepoint
-from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulation.engine import SimulatedEngine
 
 PREVIOUS: dict[str, Any] = {"tidegate.restore-previous": True}
 RETAINED = "execution.checkpointing.num-retained"
 QUIET = range(6, 24)
 """Numbers whose output is dropped in front of the sink, in a job that is quiet."""
-
-
-class Rounds(SimulatedEngine):
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__(1)
-        self._clock = clock
-
-    def run(self, plan: RoundPlan) -> list[Ack]:
-        self._clock.advance(20)
-        return super().run(plan)
 
 
 class Damaged:
@@ -73,7 +60,11 @@ class Damaged:
     def run(self, **settings: Any) -> JobMaster:
         clock = ManualClock()
         self.master = JobMaster(
-            self.program(**settings), Rounds(clock), clock=clock, local_root=self.small.local, liveness=lambda _: False
+            self.program(**settings),
+            SlowRounds(clock, 20),
+            clock=clock,
+            local_root=self.small.local,
+            liveness=lambda _: False,
         )
         self.master.run()
         return self.master

@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.runtime.small_jobs import SmallJob
+from tests.unit.runtime.small_jobs import SlowRounds, SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
-from tidegate.operators.flow.rows import Ack
-from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulation.engine import SimulatedEngine
 
@@ -78,22 +76,10 @@ def counted(directory: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[st
         yield calls
 
 
-class Slow(SimulatedEngine):
-    """Every round is as long as the interval between two checkpoints."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__(1)
-        self._clock = clock
-
-    def run(self, plan: RoundPlan) -> list[Ack]:
-        self._clock.advance(10)
-        return super().run(plan)
-
-
 def test_calls_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job, clock = SmallJob(tmp_path, *range(18)), ManualClock()
     marks: list[int] = []
-    master = JobMaster(job.program(), Slow(clock), clock=clock, local_root=job.local)
+    master = JobMaster(job.program(), SlowRounds(clock, 10), clock=clock, local_root=job.local)
     with counted(f"{tmp_path}/checkpoints/small", monkeypatch) as calls:
         faults.install(lambda name, where: marks.append(len(calls)) if name == "C1.before-trigger" else None)
         master.run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,6 @@ RESTARTS: dict[str, Any] = {
     "restart-strategy.fixed-delay.delay": 0,
     "restart-strategy.fixed-delay.attempts": 3,
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_hook_stays() -> Iterator[None]:
-    yield
-    faults.install(None)
 
 
 class Elsewhere(SimulatedEngine):
@@ -96,9 +90,8 @@ def test_rounds_continue_while_state_is_stored(tmp_path: Path) -> None:
                 rounds.notify_all()
         elif is_stored(name, where, tmp_path):
             with rounds:
-                target = min(
-                    accepted[0] + 2, NUMBERS // 3 - 5
-                )  # the last one waits until there is room for its checkpoint
+                # The last one waits until there is room for its checkpoint
+                target = min(accepted[0] + 2, NUMBERS // 3 - 5)
                 waited[0] += 1
                 assert rounds.wait_for(lambda: accepted[0] >= target, PATIENCE_S)
 

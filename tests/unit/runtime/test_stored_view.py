@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.runtime.small_jobs import SmallJob
+from tests.unit.runtime.small_jobs import FailsOnce, SmallJob
 from tests.unit.runtime.test_figures import numbers
 from tests.unit.runtime.timed_jobs import TimedEngine, TimedJob, takes
 from tidegate.base import faults, secrets
@@ -122,16 +122,6 @@ def test_failed_write_of_the_view_is_a_line_in_the_log(
         master = ended(tmp_path)
     assert master.status is JobStatus.FINISHED
     assert "the view of the job is not stored: no space" in caplog.text
-
-
-class FailsOnce:
-    failures = 0
-
-    def __call__(self, value: Any) -> Any:
-        if value == 7 and not FailsOnce.failures:
-            FailsOnce.failures += 1
-            raise ValueError("seven")
-        return value
 
 
 def test_view_is_written_at_a_failure(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.runtime.small_jobs import SmallJob
+from tests.unit.runtime.small_jobs import FailsOnce, SlowRounds, SmallJob
 from tidegate.base import faults, secrets
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import UserCodeError
@@ -29,21 +29,9 @@ from tidegate.testing.simulation.engine import SimulatedEngine
 RESTARTS = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": 5}
 
 
-class Slow(SimulatedEngine):
-    """Rounds take 20 ms."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__(1)
-        self._clock = clock
-
-    def run(self, plan: RoundPlan) -> list[Ack]:
-        self._clock.advance(20)
-        return super().run(plan)
-
-
 def master_of(job: SmallJob, **settings: Any) -> JobMaster:
     clock = ManualClock()
-    return JobMaster(job.program(**settings), Slow(clock), clock=clock, local_root=job.local)
+    return JobMaster(job.program(**settings), SlowRounds(clock, 20), clock=clock, local_root=job.local)
 
 
 def test_before_it_starts_the_graph_is_there(tmp_path: Path) -> None:
@@ -96,18 +84,6 @@ def test_it_is_seen_while_the_job_runs_and_never_changes(tmp_path: Path) -> None
     with pytest.raises(dataclasses.FrozenInstanceError):
         first.status = JobStatus.FAILED  # type: ignore[misc]
     assert views[-1].rounds[: len(first.rounds)] == first.rounds
-
-
-class FailsOnce:
-    """Also over restarts: the simulated workers are this process."""
-
-    failures = 0
-
-    def __call__(self, value: Any) -> Any:
-        if value == 7 and not FailsOnce.failures:
-            FailsOnce.failures += 1
-            raise ValueError("seven")
-        return value
 
 
 def test_failures_and_restarts_are_shown(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.functions import CountRecords
 from tests.simulation.executor import simulated_environment
 from tests.sources import At, ScriptedSource
 from tidegate.common import Duration, Time, Types, WatermarkStrategy
@@ -18,7 +19,6 @@ from tidegate.connectors.values import ranges
 from tidegate.connectors.values.hybrid_source import HybridSource
 from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
-    AggregateFunction,
     DataStream,
     KeyedProcessFunction,
     StreamExecutionEnvironment,
@@ -66,20 +66,6 @@ def time_of(value: Any, _: int) -> int:
     return int(value)
 
 
-class Number(AggregateFunction):
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: Any, accumulator: int) -> int:
-        return accumulator + 1
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, a: int, b: int) -> int:
-        return a + b
-
-
 class Lateness(KeyedProcessFunction):
     """One for each record that a window of this size would take, ``late`` for the others."""
 
@@ -115,7 +101,7 @@ def test_windows_over_files_in_time_order_take_every_record(
     source = files_of(write(tmp_path / "in", *IN_ORDER))
     stream = where(lambda strategy: env.from_source(source, strategy, "files", Types.STRING()), place)
     windows = stream.key_by(lambda value: int(value) % 3).window(TumblingEventTimeWindows.of(Time.milliseconds(WINDOW)))
-    found = sorted(windows.aggregate(Number()).execute_and_collect())
+    found = sorted(windows.aggregate(CountRecords()).execute_and_collect())
     expected = Counter((time // WINDOW, time % 3) for times in IN_ORDER for time in times)
     assert found == sorted(expected.values())
     assert sum(found) == 1000

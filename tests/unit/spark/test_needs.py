@@ -21,12 +21,8 @@ print(*{name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_
 def test_the_list_is_what_a_task_imports() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)
     imported = set(done.stdout.split()) & packages_distributions().keys()
-    brought_along = {
-        "tidegate",
-        "pyspark",
-        "py4j",
-        "typing_extensions",
-    }  # the last is optional to those that ask for it
+    # The last package is optional for the packages that ask for it
+    brought_along = {"tidegate", "pyspark", "py4j", "typing_extensions"}
     assert {name for name in imported - brought_along if not name.startswith("_")} == PACKAGES.keys()
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.functions import CountRecords
 from tests.programs import transformations_of
 from tests.unit.windows.window_jobs import WindowJob, cut, lives, timed
 from tidegate.base.errors import TidegateError
@@ -48,20 +49,6 @@ class Numbers(AggregateFunction):
         return acc_a + acc_b
 
 
-class Count(AggregateFunction):
-    def create_accumulator(self) -> int:
-        return 0
-
-    def add(self, value: Any, accumulator: int) -> int:
-        return accumulator + 1
-
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
-    def merge(self, acc_a: int, acc_b: int) -> int:
-        return acc_a + acc_b
-
-
 class Labelled(ProcessWindowFunction):
     """Results with the window, and a line for every window that ends."""
 
@@ -78,7 +65,7 @@ FUNCTIONS: dict[str, Any] = {
     "reduce-process": lambda w: w.reduce(lambda a, b: (a[0], a[1], a[2] * 31 + b[2]), Labelled()),
     "aggregate": lambda w: w.aggregate(Numbers()),
     "aggregate-process": lambda w: w.aggregate(Numbers(), Labelled()),
-    "count": lambda w: w.aggregate(Count(), Labelled(), accumulator_type=Types.LONG()),
+    "count": lambda w: w.aggregate(CountRecords(), Labelled(), accumulator_type=Types.LONG()),
     "process": lambda w: w.process(Labelled()),
 }
 GAPS = {
@@ -204,14 +191,14 @@ def test_a_record_that_is_none_empties_the_accumulator_of_its_session() -> None:
     def build(stream: DataStream) -> DataStream:
         records = stream.map(lambda r: None if r[2] == 2 else r)
         windows = records.key_by(lambda r: 0).window(GAPS["fixed"])
-        return windows.aggregate(Count()).map(_noted)
+        return windows.aggregate(CountRecords()).map(_noted)
 
     found = [("a", time, time) for time in range(5)]
     results = [in_order(build, found, limit=10, **{IN_MEMORY: mode}) for mode in (True, False)]
     assert results == [[2], [2]]
 
 
-class Opened(Count):
+class Opened(CountRecords):
     def open(self, runtime_context: Any) -> None:
         self.context = runtime_context
 
@@ -223,11 +210,11 @@ class NotBuiltIn(EventTimeTrigger):
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
-        (lambda w: w.aggregate(Count()), True),
+        (lambda w: w.aggregate(CountRecords()), True),
         (lambda w: w.process(Labelled()), True),
         (lambda w: w.reduce(lambda a, b: a), True),
         (lambda w: w.aggregate(Opened()), False),
-        (lambda w: w.trigger(NotBuiltIn()).aggregate(Count()), False),
+        (lambda w: w.trigger(NotBuiltIn()).aggregate(CountRecords()), False),
     ],
 )
 def test_only_sessions_that_fire_by_the_watermark_are_intervals(build: Any, expected: bool) -> None:

@@ -10,7 +10,7 @@ import base64
 import struct
 
 _MAGIC = b"\xac\xed\x00\x05"
-_NULL, _REFERENCE, _CLASS, _OBJECT, _STRING, _END, _LONG_STRING = b"p", b"q", b"r", b"s", b"t", b"x", b"|"
+_NULL, _CLASS, _OBJECT, _STRING, _END, _LONG_STRING = b"p", b"r", b"s", b"t", b"x", b"|"
 _SERIALIZABLE = 2
 _CLASSES = (  # from the class itself to its ancestors: name, serialVersionUID, fields that are texts
     (

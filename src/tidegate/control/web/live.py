@@ -36,7 +36,7 @@ class Shown(NamedTuple):
 Make = Callable[[], Awaitable[Shown]]
 
 
-class Feed:
+class PageFeed:
     """What the open pages of one key show. Belongs to the event loop."""
 
     def __init__(self, make: Make) -> None:
@@ -88,7 +88,7 @@ class Feeds:
 
     def __init__(self, most: int = MOST_PAGES) -> None:
         self._most = most
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, PageFeed] = {}
         self.readers = 0
 
     def stream(self, key: str, make: Make) -> Response:
@@ -105,12 +105,12 @@ class Feeds:
     def leave(self) -> None:
         self.readers -= 1
 
-    def open(self, key: str, make: Make) -> Feed:
-        feed = self._feeds.setdefault(key, Feed(make))
+    def open(self, key: str, make: Make) -> PageFeed:
+        feed = self._feeds.setdefault(key, PageFeed(make))
         feed.open()
         return feed
 
-    def close(self, key: str, feed: Feed) -> None:
+    def close(self, key: str, feed: PageFeed) -> None:
         if feed.close() and self._feeds.get(key) is feed:
             del self._feeds[key]
 
@@ -174,7 +174,7 @@ async def start_of_events(send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
-async def _send(feed: Feed, send: Send) -> None:
+async def _send(feed: PageFeed, send: Send) -> None:
     await start_of_events(send)
     version = 0
     while True:

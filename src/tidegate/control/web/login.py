@@ -163,7 +163,7 @@ def read_secret(file: str, option: str) -> str:
 # -- the gate --------------------------------------------------------------------------------------------------------------
 
 
-class Gate:
+class RequestGate:
     """Refuse a request before any path sees it, and give every answer the headers that protect the page.
 
     ``hosts``: the names that a request may call this server by, with any port; None: every name that is an IP address too.

@@ -74,7 +74,7 @@ class PageServer:
             from starlette.applications import Starlette
 
             from tidegate.control.flink.routes import flink_routes
-            from tidegate.control.web.login import Gate
+            from tidegate.control.web.login import RequestGate
             from tidegate.control.web.restarts import FlinkPrograms
             from tidegate.control.web.routes import handlers, page_routes
             from tidegate.control.web.snapshots import dispose_of
@@ -89,7 +89,7 @@ class PageServer:
                 ),
             ]
             pages = Starlette(routes=routes, exception_handlers=handlers())
-            return Gate(pages, logins, hosts=known, any_address=wildcard, cookie=cookie)
+            return RequestGate(pages, logins, hosts=known, any_address=wildcard, cookie=cookie)
 
         self._served = Served("tidegate-web", [listening], app, "the page is not shown any more", tls)
 

@@ -248,9 +248,8 @@ class EdgeOutput:
         least = 1 if everything else self.chunk_records
         for index, waiting in enumerate(self._waiting):
             if waiting.records and self.buffers[index][0]:
-                self._send_columns(
-                    index, before
-                )  # the new watermark comes after the rows, which come after the columns
+                # The new watermark comes after the rows, which come after the columns
+                self._send_columns(index, before)
             elif waiting.records >= least:
                 self._send_columns(index, watermark)
         if self.per_record:

@@ -297,9 +297,8 @@ class FunctionOperator(StreamOperator):
 
     def on_watermark(self, now_ms: int) -> None:
         if self.backend is not None:
-            if (
-                self.input_time.watermark > self.output_time.watermark
-            ):  # Flink: a timer in the past fires with the next watermark
+            # Flink: a timer in the past fires with the next watermark
+            if self.input_time.watermark > self.output_time.watermark:
                 self._fire_due(self.backend.event_timers, self.input_time.watermark, TimeDomain.EVENT_TIME)
             self.on_processing_time(now_ms)
             self._pass_time_on()

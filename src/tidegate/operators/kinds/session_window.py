@@ -179,9 +179,8 @@ class SessionWindowOperator(WindowOperator):
         n, owner = self.id, source.owner(self.node, value)
         session, end, inside = f"tg_session{n}", f"tg_end{n}", f"tg_inside{n}"
         key = "tg_k" if keyed else f"{source.bind(f'B{n}', self.key_context)}.slot"
-        if (
-            source.fields(value) is None
-        ):  # a function of this chain, or the same object in a chunk, may change the record
+        # A function of this chain, or the same object in a chunk, may change the record
+        if source.fields(value) is None:
             atoms, copied, mine = source.bind("atoms", ATOMS), source.bind("own", own), f"tg_w{n}"
             source.line(depth, f"{mine} = {value} if {value}.__class__ in {atoms} else {copied}({value})", owner)
             value = mine

@@ -376,9 +376,8 @@ class LoopSource:
             identity = key_identity(partitioning.key_type)
             # one class after the other: a look into a set costs three times as much
             safe = sorted(identity.safe, key=lambda kind: kind.__name__)
-            fields = (
-                identity.fields if partitioning.ship is Ship.HASH else ()
-            )  # the width of ints is checked by the router
+            # The width of ints is checked by the router
+            fields = identity.fields if partitioning.ship is Ship.HASH else ()
             if fields:
                 kinds = [self.bind(f"y{label}{kind.__name__}", kind) for kind in (tuple, *fields)]
                 checks = [f"{key}[{n}].__class__ is not {kind}" for n, kind in enumerate(kinds[1:])]

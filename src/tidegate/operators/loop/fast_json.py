@@ -46,11 +46,8 @@ def loads(s: UserValue, **arguments: UserValue) -> UserValue:
     if not arguments and (type(s) is str or type(s) is bytes) and _module._default_decoder is _decoder:
         try:
             return _decode(s)
-        except (
-            msgspec.MsgspecError,
-            UnicodeError,
-            RecursionError,
-        ):  # no other: a signal handler of the user may raise here
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            # No other error is caught: a signal handler of the user may raise here
             pass  # the standard library answers outside of this block: its error has no other error as context
     return _standard_loads(s, **arguments)
 

@@ -14,8 +14,16 @@ from tidegate.graph.transformation import Program, Transformation
 from tidegate.testing.certify import code, probes
 from tidegate.testing.certify.findings import Finding, Report
 from tidegate.testing.certify.isolation import TOLD
-from tidegate.testing.certify.prepared import Job
-from tidegate.testing.certify.schedules import CertifiedDriver, Outcome, Schedule, differences, run, schedules, shown
+from tidegate.testing.certify.prepared import PreparedJob
+from tidegate.testing.certify.schedules import (
+    CertifiedDriver,
+    Schedule,
+    ScheduleResult,
+    differences,
+    run,
+    schedules,
+    shown,
+)
 
 SIZES = (2, 8, 32, 128, 512, 2_048, 8_192, 65_536, 1 << 20)
 """Records of a source in a round: the smallest with which a run is short."""
@@ -42,7 +50,7 @@ class Certifier:
 
     def __init__(
         self,
-        job: Job,
+        job: PreparedJob,
         *,
         most: int = 200,
         seconds: float = 300.0,
@@ -82,7 +90,7 @@ class Certifier:
         self.report.seconds = time.monotonic() - self._started
         return self.report
 
-    def _find_size(self) -> Outcome:
+    def _find_size(self) -> ScheduleResult:
         for size in SIZES:
             self._schedule = replace(self._schedule, records=size)
             outcome = self._plain(self._schedule)
@@ -93,7 +101,7 @@ class Certifier:
             outcome = self._plain(self._schedule)
         return outcome
 
-    def _plain(self, schedule: Schedule, **more: Any) -> Outcome:
+    def _plain(self, schedule: Schedule, **more: Any) -> ScheduleResult:
         """Run with the same clock and the same random numbers as ever."""
         probes.seed_everything(1)
         probes.WallClock.now = probes.NOON
@@ -277,7 +285,7 @@ class Certifier:
                 return
 
     def _compare_processes(self, other: dict[str, Counter[str]]) -> None:
-        differ = self._differ(Outcome(other))
+        differ = self._differ(ScheduleResult(other))
         if differ is None or self._unstable or self.report.has("randomness"):
             return
         for operator, line in self._set_lines() or [("the job", None)]:
@@ -309,7 +317,7 @@ class Certifier:
             self._progress(self.report.schedules, self._most, "schedules")
         self.report.points = len(points)
 
-    def _judge(self, schedule: Schedule, outcome: Outcome, *, strict: bool) -> None:
+    def _judge(self, schedule: Schedule, outcome: ScheduleResult, *, strict: bool) -> None:
         if outcome.stuck is not None:
             return
         if outcome.error is not None:
@@ -348,7 +356,7 @@ class Certifier:
 
     # -- help ----------------------------------------------------------------------------------------------------------
 
-    def _differ(self, outcome: Outcome) -> str | None:
+    def _differ(self, outcome: ScheduleResult) -> str | None:
         """Return how an outcome differs from the reference; None: it does not, or it says nothing."""
         if outcome.stuck is not None:
             return None
@@ -357,7 +365,7 @@ class Certifier:
         every = differences(self._expected, outcome.visible)
         return shown(*next(iter(every.values()))) if every else None
 
-    def _failed(self, outcome: Outcome, schedule: Schedule | None = None) -> Finding:
+    def _failed(self, outcome: ScheduleResult, schedule: Schedule | None = None) -> Finding:
         error = outcome.error
         assert error is not None
         cause: BaseException = error

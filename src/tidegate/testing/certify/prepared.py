@@ -145,7 +145,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass
-class Job:
+class PreparedJob:
     """A program that is ready to run. ``sinks``: the sinks of the program, by the name of their recorder."""
 
     program: Program
@@ -230,7 +230,7 @@ def sink_name(t: Transformation) -> str:
     return f"{t.id}:{t.name}"
 
 
-def prepare(program: Program, inputs: Mapping[str, str]) -> Job:
+def prepare(program: Program, inputs: Mapping[str, str]) -> PreparedJob:
     """Replace the sources of a program. ``inputs``: name or uid of a source -> file with its sample."""
     left = dict(inputs)
     names = {name for t in program.transformations if t.spec.role is Role.SOURCE for name in (t.uid, t.name) if name}
@@ -257,7 +257,7 @@ def prepare(program: Program, inputs: Mapping[str, str]) -> Job:
     missing = [t for t in program.transformations if not (t.uid or t.uid_hash) and _take(without, t.name)]
     takes = program.configuration[options.CHECKPOINT_INTERVAL.key] is not None
     sinks = {sink_name(t): t for t in changed if t.spec.role is Role.SINK}
-    return Job(ready, sinks, missing, takes)
+    return PreparedJob(ready, sinks, missing, takes)
 
 
 def _take(names: Counter[str], name: str) -> bool:

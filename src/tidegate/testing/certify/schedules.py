@@ -21,7 +21,7 @@ from tidegate.operators.flow.subtask import Subtask
 from tidegate.state.local_dir import SHARED_MEMORY
 from tidegate.state.stores import close_removed_stores
 from tidegate.testing.certify.code import place_text
-from tidegate.testing.certify.prepared import Job, World, worlds
+from tidegate.testing.certify.prepared import PreparedJob, World, worlds
 from tidegate.testing.simulation.driver import Fault, Kind, SimulatedDriver, current
 from tidegate.testing.simulation.engine import Chances
 
@@ -55,7 +55,7 @@ class Schedule:
 
 
 @dataclass
-class Outcome:
+class ScheduleResult:
     """What a run gave. ``error``: the job failed for good."""
 
     visible: dict[str, Counter[str]]
@@ -106,18 +106,18 @@ _numbers = iter(range(1, 1 << 60))
 
 
 def run(
-    job: Job,
+    job: PreparedJob,
     schedule: Schedule,
     *,
     look: Look | None = None,
     changed: Callable[[Program], Program] = lambda program: program,
-) -> Outcome:
+) -> ScheduleResult:
     """Run a job to its end: a life for each number that the faults name, then lives without faults."""
     world = f"world-{next(_numbers)}"
     worlds[world] = World()
     memory = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
     directory = tempfile.mkdtemp(prefix="tidegate-certify-", dir=memory)
-    clock, outcome = ManualClock(), Outcome({})
+    clock, outcome = ManualClock(), ScheduleResult({})
     keys: Mapping[str, Any] = {"tidegate.round.max-records": schedule.records}
     try:
         most = 2 + max((fault.life for fault in schedule.faults), default=0)
@@ -148,7 +148,7 @@ def run(
 
 
 @contextmanager
-def _failures(outcome: Outcome) -> Iterator[None]:
+def _failures(outcome: ScheduleResult) -> Iterator[None]:
     """Note the user's line where a subtask fails: the error that reaches the driver has no traceback."""
 
     def note(subtask: Subtask, error: BaseException) -> None:
@@ -169,7 +169,7 @@ def _failures(outcome: Outcome) -> Iterator[None]:
 
 
 def schedules(
-    reference: Schedule, job: Job, passed: Counter[str], in_tasks: set[str], rounds: list[int]
+    reference: Schedule, job: PreparedJob, passed: Counter[str], in_tasks: set[str], rounds: list[int]
 ) -> Iterator[Schedule]:
     """Yield schedules without end: first each fault point, then at random. ``rounds``: numbers of records a round."""
     widths: list[int | None] = [None] if job.batch else [None, 1, 2, 3]

@@ -93,12 +93,13 @@ def _public(module: types.ModuleType) -> Iterator[object]:
             yield value
 
 
+# Without namedtuple: it looks for the module of its caller
 _ALLOWED: set[object] = {
     *(getattr(builtins, name) for name in _BUILTINS),
     *(value for module in _MODULES for value in _public(module)),
     *fast_json.FUNCTIONS,
     *(contextlib.suppress, contextlib.nullcontext, contextlib.closing, Row, OutputTag, *_TYPES),
-} - {collections.namedtuple}  # it looks for the module of its caller
+} - {collections.namedtuple}
 
 
 class _Use(NamedTuple):
@@ -339,9 +340,8 @@ def _uses_in(node: ast.AST, asked: bool) -> Iterator[_Use]:
         yield from _uses([node.type] if node.type else [], True)
         yield from _uses(node.body)
     elif isinstance(node, ast.AnnAssign):
-        yield from _uses(
-            [part for part in (node.target, node.value) if part is not None]
-        )  # annotations are not evaluated
+        # Annotations are not evaluated
+        yield from _uses([part for part in (node.target, node.value) if part is not None])
     else:
         yield from _uses(ast.iter_child_nodes(node), asked and isinstance(node, ast.Tuple))
 
