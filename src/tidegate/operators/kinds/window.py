@@ -69,7 +69,7 @@ class WindowOperator(FunctionOperator):
         self._evictor_context = OperatorEvictorContext(self, runtime)
         self._window_context = WindowContext(self, runtime, backend, merging=self._merges)
         self._call, self._clear = operation.caller(), operation.clearer()
-        self._out = Emission(setup.emit, operation.convert)
+        self._out = Emission(setup.emit, operation.convert, self.operator.output_type)
         self._dropped = runtime.get_metrics_group().counter(LATE_RECORDS_DROPPED)
         self._contents: UserValue = None
         self._seen: Window | None = None
