@@ -210,10 +210,16 @@ class KeyedAggregatingState(TrackedState, AggregatingState[Any, Any]):
     def add(self, value: Any) -> None:
         if value is None:
             return self.clear()
-        accumulator = self._current()
+        slot = self._context.slot
+        try:  # written out: a window does this for every record
+            accumulator = self._cache[slot]
+        except KeyError:
+            accumulator = self._load(slot)
+        except TypeError as error:
+            raise self._refuse() from error
         if accumulator is None:
             accumulator = self._function.create_accumulator()
-        self._store(self._function.add(value, accumulator))
+        self._cache[slot] = self._changed[slot] = self._function.add(value, accumulator)
 
     def _merged(self, value: Any, other: Any) -> Any:
         return self._function.merge(value, other)

@@ -7,7 +7,7 @@ Tumbling and sliding windows exist for event time and for processing time. Flink
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, TypeVar
 
 from tidegate.base.clock import MIN_WATERMARK
@@ -282,3 +282,14 @@ def aligned_event_time(assigner: object) -> AlignedWindows | None:
     if not isinstance(assigner, _Aligned) or type(assigner) not in (TumblingEventTimeWindows, SlidingEventTimeWindows):
         return None
     return AlignedWindows(assigner._size, assigner._slide, assigner._offset)
+
+
+def by_processing_time(assigner: object) -> Callable[[int], Collection[TimeWindow]] | None:
+    """Return the function that finds the windows of a tumbling or sliding processing-time assigner by the time. None for
+    anything else, also for a subclass."""
+    if isinstance(assigner, _Aligned) and type(assigner) in (
+        TumblingProcessingTimeWindows,
+        SlidingProcessingTimeWindows,
+    ):
+        return assigner._windows
+    return None
