@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from tidegate.base.errors import ConfigurationError
 from tidegate.common import Configuration
@@ -21,6 +21,7 @@ from tidegate.runtime.statistics import Listener
 from tidegate.testing.engine import InProcessEngine
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class InProcessExecutor:
@@ -88,7 +89,7 @@ class MiniCluster:
         }
         return StreamExecutionEnvironment(Configuration.from_dict(settings))
 
-    def collect(self, stream: DataStream, job_name: str | None = None) -> list[Any]:
+    def collect(self, stream: DataStream[T], job_name: str | None = None) -> list[T]:
         """Run the program of the stream to its end, and return the records of the stream."""
         records = stream.execute_and_collect(job_name)
         assert isinstance(records, CloseableIterator)  # there is no limit
