@@ -1,4 +1,4 @@
-"""Check the types of all programs in docs/ and examples/ strictly, with mypy, pyright and pyrefly: a user's checker sees the same.
+"""Check the types of all programs in docs/, in examples/ and of a new project strictly, with mypy, pyright and pyrefly.
 
 ``python -m scripts.check_programs [mypy] [pyright] [pyrefly]`` from the top directory. The blocks of a page are one program.
 """
@@ -15,6 +15,7 @@ from tests.integration.snippets import blocks
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
+PROJECT = ROOT / "src" / "tidegate" / "cli" / "project"
 INFERRED = ROOT / "tests" / "unit" / "datastream" / "test_inferred_types.py"
 _UNTYPED = "from typing import Any\n\ndef __getattr__(name: str) -> Any: ...\n"
 _STUBS = {
@@ -47,6 +48,8 @@ def write_programs(directory: Path) -> list[Path]:
         ):  # programs of several files, which mypy checks as tests
             (directory / f"{name}.py").write_text(example.read_text())
     (directory / "inferred.py").write_text(INFERRED.read_text())
+    for name in ("job.py", "test_job.py"):  # of tidegate init
+        (directory / name).write_text((PROJECT / f"{name}.txt").read_text())
     (directory / "pyarrow").mkdir()
     for name, text in _STUBS.items():
         (directory / name).write_text(text)

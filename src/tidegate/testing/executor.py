@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -74,10 +74,12 @@ class MiniCluster:
         """Where jobs keep their checkpoints."""
         return self.directory / "checkpoints"
 
-    def environment(self, *, parallelism: int = 2, **keys: Any) -> StreamExecutionEnvironment:
-        """Return a new environment. A job fails with its first error, unless the keys name a restart strategy.
+    def environment(
+        self, configuration: Mapping[str, Any] | None = None, /, *, parallelism: int = 2, **keys: Any
+    ) -> StreamExecutionEnvironment:
+        """Return a new environment. A job fails with its first error, unless the configuration names a restart strategy.
 
-        ``keys``: configuration keys, given as ``mini_cluster.environment(**{"state.backend.type": "rocksdb"})``.
+        ``configuration``: keys and values, for example ``{"state.backend.type": "rocksdb"}``. ``keys``: the same, as names.
         """
         settings = {
             "execution.target": "test",
@@ -85,6 +87,7 @@ class MiniCluster:
             "tidegate.state.local-dir": str(self.directory / "local"),
             "restart-strategy.type": "none",
             "parallelism.default": parallelism,
+            **(configuration or {}),
             **keys,
         }
         return StreamExecutionEnvironment(Configuration.from_dict(settings))
