@@ -46,12 +46,12 @@ class WindowAssigner(ABC, Generic[T, W]):
 
     @abstractmethod
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext, /
     ) -> Collection[W]:
         """Return the windows of a record. ``timestamp``: the least 64-bit integer if the record has none."""
 
     @abstractmethod
-    def get_default_trigger(self, env: object) -> Trigger[T, W]:
+    def get_default_trigger(self, env: object, /) -> Trigger[T, W]:
         """Return the trigger of windows without a trigger of their own."""
 
     @abstractmethod
@@ -74,7 +74,7 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
             """Merge these windows into this window."""
 
     @abstractmethod
-    def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]) -> None:
+    def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W], /) -> None:
         """Call the callback with the windows of a key that become one."""
 
 
