@@ -22,15 +22,16 @@ def test_a_run_with_the_default_name_service(yarn: Yarn, home: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_executors_and_a_node_manager_are_killed_and_the_job_resumes_from_a_savepoint(home: Path) -> None:
     """With another parallelism and backend. A cluster of its own, since a node manager of it is lost."""
-    records = 100_000
+    records = 12_000
     directory, output = "hdfs:///jobs/killed", "/out/killed"
     with yarn_cluster() as yarn:
         options = yarn.options(execution__checkpointing__dir=directory, spark__driver__host="127.0.0.1")
         program = [str(PROGRAM), f"hdfs://{output}", str(records)]
         run = ["run", "--master", "yarn", "-d"]
-        job = yarn.tidegate(home, *run, "-p", "2", *options, *program, "0.04").stdout.strip()
+        job = yarn.tidegate(home, *run, "-p", "2", *options, *program, "1").stdout.strip()
 
         def progress() -> int:
             details = json.loads(yarn.tidegate(home, "info", job, "--json").stdout)["details"]

@@ -12,8 +12,9 @@ from tests.clusters.yarn import PROGRAM, Yarn, assert_counted_exactly_once, line
 from tests.waiting import eventually
 from tidegate.cli.outcome import ExitCode
 
-pytestmark = pytest.mark.slow
-RECORDS = 150_000
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+RECORDS, PAUSE_S = 12_000, "1"
+"""Two subtasks need ten minutes, and almost no time without the pauses."""
 PATIENCE_S = 300
 
 
@@ -22,7 +23,7 @@ def test_the_walk_of_an_operator(yarn: Yarn, home: Path) -> None:
     directory, output, savepoints = "hdfs:///jobs/walk", "/out/walk", "hdfs:///savepoints/walk"
     options = yarn.options(execution__checkpointing__dir=directory)
     program = [str(PROGRAM), f"hdfs://{output}", str(RECORDS)]
-    submitted = yarn.tidegate(home, "run-application", "-t", "yarn-application", "-p", "2", *options, *program, "0.04")
+    submitted = yarn.tidegate(home, "run-application", "-t", "yarn-application", "-p", "2", *options, *program, PAUSE_S)
     assert "run as: tidegate run -d --master yarn --deploy-mode cluster " in submitted.stderr
     job = submitted.stdout.strip()
     [listed] = yarn.listed(home, directory)
@@ -79,7 +80,7 @@ def test_commands_after_the_end_of_a_job_and_a_log_that_is_followed(yarn: Yarn, 
         "-d",
         *yarn.options(execution__checkpointing__dir=directory),
     ]
-    job = yarn.tidegate(home, *run, kept, str(PROGRAM), "hdfs:///out/commands", str(RECORDS), "0.04").stdout.strip()
+    job = yarn.tidegate(home, *run, kept, str(PROGRAM), "hdfs:///out/commands", str(RECORDS), PAUSE_S).stdout.strip()
     place = f"{directory}/{job}"
     with yarn.following(home, "logs", job, "-f") as log:
         assert log.stdout is not None and log.stdout.readline() == f"counting to {RECORDS}\n"
