@@ -18,7 +18,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, ClassVar, cast
 
 from tidegate.base.errors import ConfigurationError, CorruptFileError
 from tidegate.base.files import FILE_SINK, Files
@@ -106,6 +106,10 @@ _DECOMPRESSORS: dict[str, Any] = {
 class StreamFormat(FileFormat):
     """Read lines of text. Formats made of lines extend it."""
 
+    errors: ClassVar[str] = "strict"
+    """What becomes of bytes that are not of the charset: a name of Python's. A format that parses bytes keeps them, and finds
+    their line."""
+
     def __init__(self, charset: str) -> None:
         self.charset = charset
 
@@ -138,10 +142,10 @@ class StreamFormat(FileFormat):
         """
         if self.can_cut(path):
             for position, data in self.blocks(path, size, start, end):
-                yield from _batches(text_lines(data, path, position, self.charset))
+                yield from _batches(text_lines(data, path, position, self.charset, self.errors))
             return
         with unchanged(path, size).open_stream("") as stream:
-            yield from _read_whole(stream, path, self.charset)
+            yield from _read_whole(stream, path, self.charset, self.errors)
 
     def blocks(self, path: str, size: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Yield the lines of a range as bytes, many together, with the position of the first. Only if ``can_cut``."""
@@ -195,10 +199,10 @@ def line_start(stream: BinaryIO, position: int, size: int) -> int:
     return size
 
 
-def text_lines(data: bytes, path: str, offset: int, charset: str) -> list[str]:
+def text_lines(data: bytes, path: str, offset: int, charset: str, errors: str = "strict") -> list[str]:
     normal = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
     try:
-        lines = normal.decode(charset).split("\n")
+        lines = normal.decode(charset, errors).split("\n")
     except UnicodeDecodeError:
         raise _undecodable(data, path, offset, charset) from None
     if not lines[-1]:
@@ -239,8 +243,8 @@ def _batches(lines: list[str]) -> Iterator[list[str]]:
         yield lines[start : start + BATCH_SIZE]
 
 
-def _read_whole(stream: BinaryIO, path: str, charset: str) -> Iterator[list[str]]:
-    text = io.TextIOWrapper(decompressed(stream, path), encoding=charset, newline=None)
+def _read_whole(stream: BinaryIO, path: str, charset: str, errors: str) -> Iterator[list[str]]:
+    text = io.TextIOWrapper(decompressed(stream, path), encoding=charset, errors=errors, newline=None)
     try:
         while batch := [line.removesuffix("\n") for line in islice(text, BATCH_SIZE)]:
             yield batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import io
 from collections.abc import Iterator, Sequence
@@ -253,10 +254,14 @@ class CsvReaderFormat(StreamFormat):
     def _of_lines(self, lines: list[str], cells: CsvCells, path: str) -> Batch | list[Any]:
         dialect = self._schema.dialect
         texts = [text for text in lines if text and not (dialect.comments and text.startswith("#"))]
+        rows: list[list[str]] = []
         try:
-            return self._batch(cells.columns(list(dialect.cells(texts))))
+            rows.extend(dialect.cells(texts))
+            return self._batch(cells.columns(rows))
         except BadCell as error:
             raise _bad(path, f"line {texts[error.row]!r:.80}", str(error)) from None
+        except csv.Error as error:
+            raise _bad(path, f"line {texts[len(rows)]!r:.80}", str(error)) from None
 
     def _text(self, stream: Any, path: str) -> io.TextIOWrapper:
         return io.TextIOWrapper(decompressed(stream, path), encoding=self.charset, newline="")
@@ -274,6 +279,8 @@ class CsvReaderFormat(StreamFormat):
                 yield found
         except UnicodeDecodeError as error:
             raise _bad(path, f"after line {lines.number}", str(error)) from None
+        except csv.Error as error:
+            raise _bad(path, f"line {lines.number}", str(error)) from None
 
     def _line_of(self, path: str, size: int, record: int) -> str:
         """The line at which a record ends, found by reading the file again. Called for a bad record only."""

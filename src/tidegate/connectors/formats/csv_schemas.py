@@ -10,6 +10,7 @@ import csv
 import dataclasses
 import datetime
 import decimal
+import io
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -330,7 +331,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             text = message.decode("utf-8")
             if self._dialect.comments and text.startswith("#"):
                 return None
-            rows = list(self._dialect.cells(text.splitlines(keepends=True)))
+            rows = list(self._dialect.cells(io.StringIO(text, newline="")))  # splitlines would divide at U+2028 too
             if len(rows) != 1:
                 raise ValueError(f"one line is expected, found {len(rows)}")
             return rows_of([[value] for value in cells.check(0, rows[0])], cells.names)[0]
@@ -364,7 +365,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
                 rows = list(self._dialect.cells(texts))
                 if len(rows) == len(payloads):
                     return ParsedColumns(cells.columns(rows), cells.names)
-        except (BadCell, ValueError):
+        except (BadCell, ValueError, csv.Error):
             pass
         return None
 

@@ -56,6 +56,10 @@ class JsonRows:
         return _json_rows, (self._type, self._strict, self._lenient)
 
     def row(self, message: bytes) -> Row | None:
+        """Return the row of a message: the row that it has among others (``rows``), whatever the others are."""
+        found = None if b"\n" in message else self._parsed(message)
+        if found is not None and len(found) == 1:
+            return found.rows()[0]
         try:
             value: Row = self._convert(self._decode(message))
             return value
@@ -94,8 +98,10 @@ class JsonRows:
         if self._lines is None:
             return None
         try:
+            if not data.isascii():
+                data.decode()  # msgspec does not look at the bytes of fields that it passes over
             found = self._lines(data)
-        except msgspec.MsgspecError:  # parse one by one, to find the message
+        except (msgspec.MsgspecError, UnicodeDecodeError):  # parse one by one, to find the message
             return None
         whole = {self._struct}.issuperset(map(type, found))
         return _Objects(found, self._names, self._inner, self._nested) if whole else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ConfigurationError, CorruptFileError, TidegateError, UserCodeError
@@ -187,9 +187,14 @@ def _referred(reference: str, root: Any) -> Any:
 
 # -- files
 
+_KEPT = "surrogateescape"
+"""How bytes that are not UTF-8 pass through a text."""
+
 
 class JsonLinesFormat(StreamFormat):
     """Read rows from files with one JSON object on each line. Large files are read in parts."""
+
+    errors: ClassVar[str] = _KEPT
 
     def __init__(self, row_type: RowTypeInfo, rows: JsonRows) -> None:
         super().__init__("UTF-8")
@@ -219,14 +224,15 @@ class JsonLinesFormat(StreamFormat):
             for at, piece in _pieces(data):
                 found = self._rows.batch_of_lines(piece)
                 if found is None:
-                    lines = text_lines(piece, path, position + at, self.charset)
+                    lines = text_lines(piece, path, position + at, self.charset, _KEPT)
                     found = self._one_by_one(lines, path, partial(lines_before, path, position + at))
                 if len(found):
                     yield found
 
     def _one_by_one(self, lines: list[str], path: str, before: Callable[[], int]) -> list[Any]:
         """Return the rows of the lines. ``before`` counts the lines of the file before them, for a line that does not fit."""
-        full = [(number, line.encode()) for number, line in enumerate(lines) if line and not line.isspace()]
+        texts = ((number, line) for number, line in enumerate(lines) if line and not line.isspace())
+        full = [(number, line.encode(self.charset, _KEPT)) for number, line in texts]
         try:
             rows = self._rows.rows([line for _, line in full])
         except UserCodeError as error:
