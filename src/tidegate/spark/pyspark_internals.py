@@ -192,17 +192,20 @@ class Beside:
 
 
 def executors(context: SparkContext) -> frozenset[str]:
-    """Return the addresses of the executors that are there now. In local mode there is none, because the driver does their work."""
-    scala = context._jsc.sc()
-    here = f"{scala.env().blockManager().blockManagerId().hostPort()}"
-    return frozenset(scala.getExecutorMemoryStatus().keySet().mkString(" ").split()) - {here}
+    """Return the ids of the executors that are registered now. In local mode there is none, because the driver does their work."""
+    return frozenset(context._jsc.sc().getExecutorIds().mkString(" ").split())
 
 
 def forget_block(rdd: RDD[Any], partition: int) -> None:
     """Let Spark forget where a partition of a cached RDD is: it is computed and cached again where a task next needs it."""
-    assert SparkContext._jvm is not None
-    block = SparkContext._jvm.org.apache.spark.storage.RDDBlockId(rdd._jrdd.id(), partition)
-    rdd.context._jsc.sc().env().blockManager().master().removeBlock(block)
+    jvm = SparkContext._jvm
+    assert jvm is not None
+    # Py4J calls a method only if it can load the types of all methods of the class. Spark 4.3's SparkEnv has a method with a type of
+    # protobuf, which pyspark does not ship. A field needs no other type.
+    field = jvm.java.lang.Class.forName("org.apache.spark.SparkEnv").getDeclaredField("blockManager")
+    field.setAccessible(True)
+    blocks = field.get(rdd.context._jsc.sc().env())
+    blocks.master().removeBlock(jvm.org.apache.spark.storage.RDDBlockId(rdd._jrdd.id(), partition))
 
 
 def piped(context: SparkContext, command: list[str]) -> list[str]:

@@ -171,7 +171,9 @@ class KeyedBackend:
         if known is None:
             self._refuse_other_than_stored(schema_of(descriptor))
             known = self._states[descriptor.name] = self._make(descriptor)
-            known.whole = known.keeps and self._store is not None and not self._begun  # no file, so no entry
+            known.whole = (
+                known.keeps and self.cache_bytes > 0 and self._store is not None and not self._begun
+            )  # no entries
         elif schema_of(known.descriptor) != schema_of(descriptor):
             raise StateAccessError(
                 "Two states with the same name differ in kind, types or time to live.",
@@ -244,17 +246,17 @@ class KeyedBackend:
         """Apply the files to the caches, after emptying them if ``anew``. Return whether the files certainly have no timers."""
         entries = sum(file.entries for file in files)
         learning, timerless = [], True
+        small = self.cache_bytes > 0 and entries * ENTRY_BYTES <= min(LEARNT_ANEW, self.cache_bytes)
         for state in self._states.values():
             worth_it = entries <= CATCH_UP * state.cached() or (state.whole and not anew)
             worth_it = worth_it and entries * ENTRY_BYTES <= self.cache_bytes
             state.reset(keep=worth_it and not anew)
-            if anew and state.keeps and entries * ENTRY_BYTES <= min(LEARNT_ANEW, self.cache_bytes):
+            if anew and small and state.keeps:
                 state.whole = worth_it = True
             if worth_it:
                 learning.append(state)
         if anew:
-            small = entries * ENTRY_BYTES <= min(LEARNT_ANEW, self.cache_bytes)
-            self._timers = TimersInMemory() if small and self.cache_bytes else None
+            self._timers = TimersInMemory() if small else None
         elif entries > MOST_TIMERS:
             self._timers = None
         if files and not learning and self._timers is None:
