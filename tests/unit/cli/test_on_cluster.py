@@ -144,7 +144,7 @@ def followed(place: JobPlace, monkeypatch: pytest.MonkeyPatch, failures: list[in
     )
     monkeypatch.setattr(Files, "read_if_exists", read)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    job = cluster.Job("p.py", [], {JOB_ID.key: "j"}, "l", place.address, "t", "m:f")
+    job = Job("p.py", [], {JOB_ID.key: "j"}, "l", place.address, "t", "m:f")
     submission: Any = SimpleNamespace(ended=lambda: 0, application=APPLICATION, why=lambda: "")
     cluster._follow(job, place, submission, detached=False, json=False)
 
@@ -191,6 +191,7 @@ PRINTS = """
 import os, sys
 from tidegate.base.files import Files
 from tidegate.control import printed
+from tidegate.spark.submission import Job
 printed._PART, printed._MOST_PARTS = 1000, 3
 files = Files(sys.argv[1])
 printing = printed.Printing(files, "l", int(sys.argv[2]))
