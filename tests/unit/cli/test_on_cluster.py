@@ -24,6 +24,7 @@ from tidegate.common.options import JOB_ID, RESTART_COVERS_START
 from tidegate.control.place import JobPlace
 from tidegate.control.printed import Printed
 from tidegate.control.registry import JobRecord
+from tidegate.spark.submission import Job
 
 APPLICATION = "application_1700000000000_0003"
 
@@ -191,7 +192,6 @@ PRINTS = """
 import os, sys
 from tidegate.base.files import Files
 from tidegate.control import printed
-from tidegate.spark.submission import Job
 printed._PART, printed._MOST_PARTS = 1000, 3
 files = Files(sys.argv[1])
 printing = printed.Printing(files, "l", int(sys.argv[2]))
