@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from tidegate.base.clock import SystemClock
-from tidegate.base.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError, StorageError
 from tidegate.base.hashing import new_job_id, new_token
 from tidegate.checkpoint.lease import refuse_if_held
 from tidegate.cli.on_cluster import LaunchError, error_path, run
@@ -27,6 +27,8 @@ from tidegate.spark.submission import Job, Submission, check, check_environment,
 
 _LOOK_S = 1.0
 _LAST_LOOKS = 5
+_PATIENCE_S = 120.0
+"""The storage may be away for this long: the driver continues meanwhile, and so does the command."""
 _RUNS = (JobStatus.RUNNING.name, JobStatus.RESTARTING.name)
 _FAILURES = (JobStatus.FAILED.name, JobStatus.CANCELED.name)
 _CODES = {
@@ -91,21 +93,29 @@ def _follow(job: Job, place: JobPlace, submission: Submission, *, detached: bool
     printed = None if detached or json else Printed(place.files, job.launch)
     shown, known = "", None
     looks_after_end = 0
+    answered = time.monotonic()
     while True:
         code = submission.ended()  # asked first: then what the driver has left is complete
         if submission.application and submission.application != shown:
             shown = submission.application
             say(f"application {shown}, job {job.properties[JOB_ID.key]} in {place.address}", err=True)
-        for part in printed.rest() if printed is not None else ():
-            sys.stdout.write(part.decode(errors="replace"))
-        sys.stdout.flush()
-        record = _record(place, job.launch)
+        try:
+            for part in printed.rest() if printed is not None else ():
+                sys.stdout.write(part.decode(errors="replace"))
+            sys.stdout.flush()
+            record = _record(place, job.launch)
+            error = place.files.read_if_exists(error_path(job.launch))
+            answered = time.monotonic()
+        except StorageError:
+            if time.monotonic() - answered > _PATIENCE_S:
+                raise
+            time.sleep(_LOOK_S)
+            continue
         if record is not None and record != known:
             known = record
             registry.write(record)
         if detached and record is not None and (record.has_ended or record.state in _RUNS):
             return _say_started(record, json=json)
-        error = place.files.read_if_exists(error_path(job.launch))
         # The program may go on after its job, and print or fail: so its end counts, unless the job has failed before.
         ended = record if record is not None and record.has_ended else None
         if ended is not None and code is not None and (error is None or ended.state in _FAILURES):
