@@ -99,7 +99,9 @@ class _Format:
     def show(self, batch: Any) -> Any:
         return batch
 
-    def take(self, given: Any) -> Any:
+    def take(self, given: Any, layout: Layout) -> Any:
+        """Return what the function has returned as Arrow's columns. ``layout``: of the declared type, for columns whose type
+        Arrow does not find."""
         return given
 
 
@@ -110,12 +112,15 @@ class _Pandas(_Format):
     def show(self, batch: Any) -> Any:
         return batch.to_pandas()
 
-    def take(self, given: Any) -> Any:
+    def take(self, given: Any, layout: Layout) -> Any:
         pandas, arrow = _optional("pandas"), library("pyarrow", "A function over batches")
         if isinstance(given, pandas.Series):
             given = given.to_frame("value")
         _expect(given, pandas.DataFrame, "a pandas.DataFrame")
-        return arrow.Table.from_pandas(given, preserve_index=False)
+        try:
+            return arrow.Table.from_pandas(given, preserve_index=False)
+        except arrow.ArrowException:  # maps are lists of pairs there
+            return arrow.table({str(name): _array(given[name].to_numpy(), str(name), layout) for name in given.columns})
 
 
 class _Polars(_Format):
@@ -125,7 +130,7 @@ class _Polars(_Format):
     def show(self, batch: Any) -> Any:
         return _optional("polars").from_arrow(batch)
 
-    def take(self, given: Any) -> Any:
+    def take(self, given: Any, layout: Layout) -> Any:
         polars = _optional("polars")
         if isinstance(given, polars.Series):
             given = given.to_frame("value")
@@ -140,7 +145,7 @@ class _Numpy(_Format):
         names = batch.schema.names
         return {name: column.to_numpy(zero_copy_only=False) for name, column in zip(names, batch.columns, strict=True)}
 
-    def take(self, given: Any) -> Any:
+    def take(self, given: Any, layout: Layout) -> Any:
         arrow = library("pyarrow", "A function over batches")
         if isinstance(given, np.ndarray):
             given = {"value": given}
@@ -152,7 +157,22 @@ class _Numpy(_Format):
                 found=", ".join(f"{name}: {len(column)}" for name, column in given.items()),
                 cure="return an array of the same length for each column",
             )
-        return arrow.table({name: arrow.array(column) for name, column in given.items()})
+        return arrow.table({name: _array(column, name, layout) for name, column in given.items()})
+
+
+def _array(column: Any, name: str, layout: Layout) -> Any:
+    """Return a column as an array of Arrow's. A nan in a column of integers is a missing value, as it was shown."""
+    arrow = library("pyarrow", "A function over batches")
+    number = layout.schema.get_field_index(name)
+    wanted = layout.schema.field(number).type if number >= 0 else None
+    if wanted is not None and arrow.types.is_integer(wanted) and getattr(column, "dtype", None) == np.float64:
+        return arrow.array(column, mask=np.isnan(column))
+    try:
+        return arrow.array(column)
+    except arrow.ArrowException:
+        if wanted is None:
+            raise
+        return layout.array(list(column), number)
 
 
 _FORMATS: dict[str, _Format] = {"arrow": _Format(), "pandas": _Pandas(), "polars": _Polars(), "numpy": _Numpy()}
@@ -205,7 +225,7 @@ class _BatchCall(FunctionWrapper):
         return self._call(_FORMATS[self._name].show(records))
 
     def _taken(self, given: Any) -> Any:
-        return self._made.returned(_FORMATS[self._name].take(given))
+        return self._made.returned(_FORMATS[self._name].take(given, self._made))
 
 
 class BatchMap(_BatchCall):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,26 @@ def test_data_frames_go_in_and_out(env: StreamExecutionEnvironment, package: str
     assert sorted(collected(stream)) == [("b", 4), ("c", 6)]
     values = pairs.map_batches(lambda frame: frame["f1"] + 1, Types.LONG(), batch_format=package)
     assert sorted(collected(values)) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("batch_format", ["arrow", "numpy", "pandas", "polars"])
+def test_values_that_a_function_only_passes_on_stay(env: StreamExecutionEnvironment, batch_format: str) -> None:
+    if batch_format in ("pandas", "polars"):
+        pytest.importorskip(batch_format)
+    names = ["short", "long", "texts", "flag", "day", "counts", "inner"]
+    inner = Types.ROW_NAMED(["x"], [Types.LONG()])
+    types = [Types.SHORT(), Types.LONG(), Types.LIST(Types.STRING()), Types.BOOLEAN(), Types.SQL_DATE()]
+    row_type = Types.ROW_NAMED(names, [*types, Types.MAP(Types.STRING(), Types.LONG()), inner])
+    day = datetime.date(1969, 12, 31)
+    rows = [
+        Row(1, 2**53, ["a", None], True, day, {"a": 1}, Row(x=3)),
+        Row(*[None] * 7),
+        Row(0, 0, [], False, day, {}, None),
+    ]
+    stream = env.from_collection(rows, row_type).map_batches(lambda batch: batch, batch_format=batch_format)
+    assert sorted(map(repr, collected(stream))) == sorted(
+        repr(Row(**dict(zip(names, row, strict=True)))) for row in rows
+    )
 
 
 def test_missing_package_is_named_with_its_command(

@@ -111,16 +111,21 @@ class Layout:
         """Return a record batch of the values of each column."""
         arrow, schema, convert = _arrow(), self.schema, self._converters
         made = []
-        for n, (values, make, field) in enumerate(zip(columns, convert, schema, strict=True)):
+        for n, (values, make) in enumerate(zip(columns, convert, strict=True)):
             if isinstance(values, arrow.Array):
                 made.append(values)
                 continue
-            values = values if make is None else [make(value) for value in values]
-            try:
-                made.append(arrow.array(values, field.type))
-            except (arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
-                raise self._misfit(arrow, values, n, field.type, error) from None
+            made.append(self.array(values if make is None else [make(value) for value in values], n))
         return arrow.RecordBatch.from_arrays(made, schema=schema)
+
+    def array(self, values: Sequence[Any], column: int) -> Any:
+        """Return values that Arrow takes as a column of the declared type. Raise ArgumentTypeError for a value that does not
+        fit."""
+        arrow, wanted = _arrow(), self.schema.field(column).type
+        try:
+            return arrow.array(values, wanted)
+        except (arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise self._misfit(arrow, values, column, wanted, error) from None
 
     def _split(self, rows: Rows) -> Sequence[Any]:
         """Return the values of each column."""
