@@ -36,7 +36,7 @@ unit: setup
 
 # The programs of docs/ and examples/ in strict mode of three type checkers: what a user's checker says of them.
 check-programs: setup
-	$(BIN)/uv pip install --quiet --python $(BIN)/python "pyright[nodejs]>=1.1.400" "pyrefly>=1.0"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python "pyright[nodejs]==1.1.414" "pyrefly==1.4.1"
 	$(BIN)/python -m scripts.check_programs
 
 integration: setup

@@ -28,6 +28,9 @@ PARTS: dict[str, list[list[str]]] = {
     "tasks-of-their-own": [["scale_tasks.py", f"--subtasks={n}", "--rounds=2"] for n in WIDTHS[:-1]],
     "tasks-shared": [["scale_tasks.py", f"--subtasks={n}", "--rounds=2", "--tasks=4"] for n in WIDTHS[:-1]],
     "spark": [["scale_rounds.py", f"--subtasks={n}", "--rounds=10"] for n in (2, 8, 32, 128)],
+    "spark-tasks-of-their-own": [
+        ["scale_rounds.py", "--cluster", f"--subtasks={n}", "--rounds=10"] for n in (2, 8, 32, 128)
+    ],
     "spark-levels": [["scale_rounds.py", "--subtasks=4", f"--levels={d}", "--rounds=10"] for d in (1, 4, 8)],
     "storage": [["scale_storage.py", f"--subtasks={n}"] for n in (200, 2_000, 20_000)],
     "storage-operators": [["scale_storage.py", f"--operators={n}", "--subtasks=2"] for n in (10, 100, 1_000)],

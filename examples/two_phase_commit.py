@@ -26,7 +26,7 @@ class Transaction:
     """The handle: pickled to the driver, which commits or aborts with it. Rows leave it at pre-commit."""
 
     name: str
-    rows: list[tuple[int, int]] = field(default_factory=list)
+    rows: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
 
 class SqliteSink(TwoPhaseCommitSinkFunction):

@@ -1,17 +1,20 @@
 """Run the Nexmark queries on each engine, compare what the engines wrote, and measure.
 
-``python bench/nexmark/run.py [--query q5 ...] [--engines tidegate flink-java ...] [--events SMALL LARGE] [--repeat N]``
+``python bench/nexmark/run.py [--query q5 ...] [--engines tidegate flink-java ...] [--events SMALL LARGE] [--repeat N]
+[--minutes M] [--resume]``
 
 Each run is a process of its own on two cores. First every engine runs a small input and must write what the model says. Then the
 engines take turns at two sizes and must write the same. An engine that writes anything else has no figures. *events/s* is the
 difference of the sizes by the difference of the times of ``execute``, so what happens once drops out. *CPU* is the processor time
 of all processes of the engine, also as a difference. Writes ``bench/results/nexmark.json``, ``docs/nexmark.svg`` and a table.
-Other queries and variants in the file are kept.
+Other queries and variants in the file are kept, so a run may be done in portions: ``--minutes`` begins no query that might not
+end in time, and ``--resume`` leaves out what this commit has measured at these sizes.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import math
@@ -24,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,6 +61,8 @@ SCALE = {"pyflink-thread": 0.1}
 """Of the sizes: slow engines have less to do."""
 LEAST_DIFFERENCE, LEAST_SPREADS = 0.5, 2.0
 """The difference of the two sizes is at least so much of the small run, and so many times the spread of runs of one size."""
+GOALS = {"files-hashmap": 1.0, "files-rocksdb": 1.2, "kafka-hashmap": 0.8, "kafka-rocksdb": 0.8}
+"""The least geometric mean by processor time, of Flink in Java's speed."""
 LEFT_OUT = {
     "pyflink-thread": {"q10": "PyFlink has no bucket assigner in Python"},
     "pyspark": dict.fromkeys(("q4", "q9", "q12", "q15", "q16", "q17", "q19"), "see peers/pyspark_queries.py"),
@@ -246,7 +251,8 @@ class Bench:
         for output in references.values():
             shutil.rmtree(output.parent, ignore_errors=True)
         for engine, result in results.items():
-            result |= {"finished": datetime.now(UTC).isoformat(timespec="seconds"), **summary(result.get("runs", []))}
+            finished = datetime.now(UTC).isoformat(timespec="seconds")
+            result |= {"finished": finished, "commit": commit(), **summary(result.get("runs", []))}
             say(f"{query} {engine}: {json.dumps({k: v for k, v in result.items() if k != 'runs'})}")
         return results
 
@@ -281,26 +287,44 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the figures of an engine: medians of each size, and the difference of the two sizes.
 
     A difference that is small beside the small run, or beside how far runs of one size are apart, is mostly noise of the start.
-    Then there are no figures, but a reason in ``unresolved``."""
+    Then there is no such figure, but a reason in ``unresolved``."""
     sizes = sorted({figures["events"] for figures in runs})
     if len(sizes) < 2:
         return {}
     small, large = sizes
-    of: dict[str, float] = {}
+    figures: dict[str, Any] = {"peak_mb": max(r["peak_mb"] for r in runs)}
+    reasons = []
     for name in ("seconds", "cpu_seconds"):
         found = [[r[name] for r in runs if r["events"] == size] for size in sizes]
         medians = [statistics.median(values) for values in found]
         spread = max(max(values) - min(values) for values in found)
         difference = medians[1] - medians[0]
         if difference < LEAST_DIFFERENCE * medians[0] or difference < LEAST_SPREADS * spread:
-            reason = f"{name}: {medians[0]:.1f} and {medians[1]:.1f}, runs of one size up to {spread:.1f} apart; larger --events"
-            return {"unresolved": reason, "peak_mb": max(r["peak_mb"] for r in runs)}
-        of[name] = difference / (large - small)
-    return {
-        "events_per_second": round(1 / of["seconds"]),
-        "cpu_us_per_event": round(of["cpu_seconds"] * 1e6, 3),
-        "peak_mb": max(r["peak_mb"] for r in runs),
-    }
+            reasons.append(f"{name}: {medians[0]:.1f} and {medians[1]:.1f}, runs of one size up to {spread:.1f} apart")
+        elif name == "seconds":
+            figures["events_per_second"] = round((large - small) / difference)
+        else:
+            figures["cpu_us_per_event"] = round(difference / (large - small) * 1e6, 3)
+    if reasons:
+        figures["unresolved"] = "; ".join([*reasons, "larger --events"])
+    return figures
+
+
+MEASURED = ("src", "bench/nexmark")
+"""What a measurement depends on."""
+
+
+@functools.cache
+def commit() -> str:
+    """Return the last commit of what is measured, with a mark if it was changed since."""
+    last = _git("log", "-1", "--format=%H", "--", *MEASURED)
+    return last + ("-dirty" if _git("status", "--porcelain", "--", *MEASURED) else "")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(REPO), *arguments], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def create_topic(servers: str, topic: str) -> None:
@@ -344,50 +368,115 @@ def say(text: str) -> None:
 
 def write(args: argparse.Namespace, results: dict[str, dict[str, dict[str, Any]]]) -> None:
     """Put the results into the file of the variant, and show the table."""
-    variant = ("kafka" if args.kafka else "files") + f"-{args.backend}"
-    path = report.RESULTS / "nexmark.json"
-    former = json.loads(path.read_text())["variants"] if path.exists() else {}
-    kept = former.setdefault(variant, {})
+    former = stored()
+    kept = former.setdefault(variant(args), {})
     for query, of_engine in results.items():
         kept.setdefault(query, {}).update(of_engine)
     body = {"events": args.events, "repeat": args.repeat, "checked_events": CHECKED, "variants": former}
-    report.write("nexmark", body, [])
+    verdicts = [verdict for name, of in sorted(former.items()) for verdict in goals(name, of)]
+    report.write("nexmark", body, verdicts)
+    show(args)
+
+
+def stored() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the results in the file, by variant, query and engine."""
+    path = report.RESULTS / "nexmark.json"
+    found: dict[str, dict[str, dict[str, Any]]] = json.loads(path.read_text())["variants"] if path.exists() else {}
+    return found
+
+
+def variant(args: argparse.Namespace) -> str:
+    return ("kafka" if args.kafka else "files") + f"-{args.backend}"
+
+
+def is_measured(args: argparse.Namespace, query: str) -> bool:
+    """Tell whether the file has figures of all engines for this query, of this commit, these sizes and repetitions."""
+    found = stored().get(variant(args), {}).get(query, {})
+    for engine in args.engines:
+        result = found.get(engine, {})
+        done = sorted(run["events"] for run in result.get("runs", []))
+        due = sorted(int(events * SCALE.get(engine, 1)) for events in args.events * args.repeat)
+        if query in LEFT_OUT.get(engine, {}):
+            continue
+        if "failed" in result or result.get("commit") != commit() or done != due:
+            return False
+    return True
+
+
+def goals(name: str, of_query: dict[str, dict[str, Any]]) -> list[report.Verdict]:
+    """Return the goals of a variant beside Flink in Java, by processor time."""
+    found = {query: pair[1] for query, of in of_query.items() if (pair := ratios_of(of))[1] is not None}
+    if not found:
+        return []
+    least = min(found, key=lambda query: found[query])
+    every = f"{len(found)} of {len(model.QUERIES)} queries"
+    needed = GOALS[name]
+    return [
+        report.Verdict(f"{name}: geometric mean by CPU of Flink in Java, {every}", mean(found.values()), needed),
+        report.Verdict(f"{name}: the least by CPU of Flink in Java ({least})", found[least], 0.5),
+    ]
+
+
+def mean(ratios: Iterable[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def show(args: argparse.Namespace) -> None:
+    """Draw the picture, and show the table of a variant."""
+    name = variant(args)
+    kept = stored()[name]
     ordered = {query: kept[query] for query in model.QUERIES if query in kept}
-    if variant == "files-hashmap":
+    if name == "files-hashmap":
         (REPO / "docs" / "nexmark.svg").write_text(plot.drawn(ordered, LABELS))
     engines = [engine for engine in LABELS if any(engine in of for of in ordered.values())]
     rows = [[query, *(cell(of.get(engine)) for engine in engines), ratio(of)] for query, of in ordered.items()]
     head = ["query", *(LABELS[engine] for engine in engines), "Tidegate / Java, by time and by CPU"]
-    ratios = [pair for of in ordered.values() if (pair := ratios_of(of))]
-    notes = ["Events a second; microseconds of processor time for an event; peak memory in MB."]
-    if ratios:
-        means = [math.exp(statistics.fmean(map(math.log, column))) for column in zip(*ratios, strict=True)]
-        notes.append(f"Geometric mean of the {len(ratios)} ratios: {means[0]:.2f} by time, {means[1]:.2f} by CPU.")
-    report.show(f"Nexmark, {variant}", head, rows, [], notes)
+    notes = ["Events a second; microseconds of processor time for an event; peak memory in MB. `?`: hidden by noise."]
+    for place, by in enumerate(("time", "CPU")):
+        found = [one for of in ordered.values() if (one := ratios_of(of)[place]) is not None]
+        if found:
+            notes.append(f"Geometric mean of {len(found)} ratios by {by}: {mean(found):.2f}.")
+    report.show(f"Nexmark, {name}", head, rows, goals(name, kept), notes)
 
 
 def cell(result: dict[str, Any] | None) -> str:
     if result is None:
         return ""
-    if "events_per_second" in result and "failed" not in result:
-        return f"{result['events_per_second']:,} ({result['cpu_us_per_event']:.1f}; {result['peak_mb']:,})"
-    return next((name.replace("left_out", "-") for name in ("left_out", "failed", "unresolved") if name in result), "")
+    if "failed" in result or "peak_mb" not in result:
+        return next((name.replace("left_out", "-") for name in ("left_out", "failed") if name in result), "")
+    speed, cpu = result.get("events_per_second"), result.get("cpu_us_per_event")
+    shown = "?" if speed is None else f"{speed:,}", "?" if cpu is None else f"{cpu:.2f}"
+    return f"{shown[0]} ({shown[1]}; {result['peak_mb']:,})"
 
 
-def ratios_of(of_engine: dict[str, dict[str, Any]]) -> tuple[float, float] | None:
+def ratios_of(of_engine: dict[str, dict[str, Any]]) -> tuple[float | None, float | None]:
+    """Return Tidegate's speed by that of Flink in Java: by time and by processor time. None: not measured."""
     ours, java = of_engine.get("tidegate", {}), of_engine.get("flink-java", {})
-    if any("events_per_second" not in result or "failed" in result for result in (ours, java)):
-        return None
-    by_time = ours["events_per_second"] / java["events_per_second"]
-    return by_time, java["cpu_us_per_event"] / max(ours["cpu_us_per_event"], 1e-9)
+    if "failed" in ours or "failed" in java:
+        return None, None
+    time, cpu = "events_per_second", "cpu_us_per_event"
+    by_time = ours[time] / java[time] if time in ours and time in java else None
+    return by_time, java[cpu] / ours[cpu] if cpu in ours and cpu in java else None
 
 
 def ratio(of_engine: dict[str, dict[str, Any]]) -> str:
     pair = ratios_of(of_engine)
-    return f"{pair[0]:.2f}, {pair[1]:.2f}" if pair else ""
+    return "" if pair == (None, None) else ", ".join("?" if one is None else f"{one:.2f}" for one in pair)
 
 
-def main() -> int:
+def in_time(queries: list[str], seconds: float, now: Callable[[], float]) -> Iterator[str]:
+    """Yield the queries, as long as one that takes as long as the slowest so far would end in time."""
+    end, slowest = now() + seconds, 0.0
+    for number, query in enumerate(queries):
+        began = now()
+        if began + slowest > end:
+            say(f"no time is left for {', '.join(queries[number:])}; the same command with --resume measures them")
+            return
+        yield query
+        slowest = max(slowest, now() - began)
+
+
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--query", nargs="*", default=model.QUERIES, choices=model.QUERIES)
     parser.add_argument("--engines", nargs="*", default=["tidegate", "flink-java"], choices=list(LABELS))
@@ -398,12 +487,28 @@ def main() -> int:
     parser.add_argument("--no-check", action="store_true", help="do not run the small input against the model")
     parser.add_argument("--check-only", action="store_true", help="run only the small input against the model")
     parser.add_argument(
+        "--minutes",
+        type=float,
+        default=math.inf,
+        help="begin no query that might not end by then: as the slowest so far",
+    )
+    parser.add_argument("--resume", action="store_true", help="leave out what this commit has measured at these sizes")
+    parser.add_argument("--show", action="store_true", help="run nothing; show the table of the results in the file")
+    parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of all engines but PySpark"
     )
     parser.add_argument("--data", default=str(Path(tempfile.gettempdir()) / "tidegate-nexmark"), help="generated input")
-    args = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    args = parsed(None)
+    if args.show:
+        show(args)
+        return 0
     if args.check_only:
         args.repeat = 0
+    queries = [query for query in args.query if not (args.resume and is_measured(args, query))]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engine's processes end, too
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     results: dict[str, dict[str, dict[str, Any]]] = {}
@@ -416,7 +521,7 @@ def main() -> int:
             broker = DevBroker(str(home / "broker"), free_port())
             broker.start()
         bench = Bench(args, home, broker.bootstrap_servers if broker else "")
-        for query in args.query:
+        for query in in_time(queries, args.minutes * 60, time.monotonic):
             results[query] = bench.measure(query)
             if not args.check_only:
                 write(args, {query: results[query]})  # after each: a run that breaks off has measured something

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ import pyspark
 
 HOME = Path(pyspark.__file__).parent
 SITE = HOME.parent
+_NEW_UTS = 0x04000000
 
 
 class Cluster:
@@ -43,6 +46,24 @@ class Cluster:
         size = ["--cores", str(cores), "--memory", memory, "--work-dir", str(place)]
         command = ["worker.Worker", *where, *size, self.master]
         self._start(f"worker-{number}", environment, r"(Successfully registered)", *command)
+
+    def start_host(self, number: int, cores: int, memory: str) -> None:
+        """Start a worker that has a host name of its own (tide0, tide1 ...), so local state of its own. A namespace belongs to a
+        thread. Raise PermissionError without root."""
+
+        def start() -> None:
+            if ctypes.CDLL(None, use_errno=True).unshare(_NEW_UTS) != 0:
+                failed.append(os.strerror(ctypes.get_errno()))
+                return
+            socket.sethostname(f"tide{number}")
+            self.start_worker(number, cores=cores, memory=memory)
+
+        failed: list[str] = []
+        thread = threading.Thread(target=start)
+        thread.start()
+        thread.join()
+        if failed:
+            raise PermissionError(failed[0])
 
     @staticmethod
     def host(number: int) -> str:

@@ -23,6 +23,7 @@ from tests.waiting import eventually
 
 PROGRAM = Path(__file__).parent / "programs" / "elastic.py"
 PATIENCE_S = 240
+pytestmark = pytest.mark.timeout(600)
 
 
 class Driver:
@@ -149,7 +150,11 @@ def test_job_continues_without_a_restart_when_a_host_is_decommissioned(tmp_path:
 def test_job_continues_when_the_external_shuffle_service_is_lost_and_comes_back(tmp_path: Path) -> None:
     with cluster(tmp_path) as spark:
         port = spark.start_shuffle_service()
-        keys = {"spark.shuffle.service.enabled": "true", "spark.shuffle.service.port": port}
+        keys = {
+            "spark.shuffle.service.enabled": "true",
+            "spark.shuffle.service.port": port,
+            "spark.shuffle.io.retryWait": "1s",  # not 5 s, for each of three tries in each of four attempts of a stage
+        }
         with driver(tmp_path, spark.master, keys, 40_000, 0.02, 2) as job:
             job.commits("the start")
             spark.lose_shuffle_service()

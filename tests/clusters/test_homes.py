@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import socket
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +17,6 @@ import pytest
 from tests.clusters.standalone import SITE, Cluster, bare_python
 from tests.waiting import eventually
 
-_NEW_UTS = 0x04000000
 KEYS, PARALLELISM, ROUND = 50, 4, 200
 PROGRAM = f"""\
 import json, sys
@@ -68,21 +64,10 @@ print(json.dumps(told))
 
 
 def start_host(started: Cluster, number: int) -> None:
-    """Start a worker of two cores that has a host name of its own, so local state of its own. A namespace belongs to a thread."""
-
-    def start() -> None:
-        if ctypes.CDLL(None, use_errno=True).unshare(_NEW_UTS) != 0:
-            failed.append(os.strerror(ctypes.get_errno()))
-            return
-        socket.sethostname(f"tide{number}")
-        started.start_worker(number, cores=2, memory="600m")
-
-    failed: list[str] = []
-    thread = threading.Thread(target=start)
-    thread.start()
-    thread.join()
-    if failed:
-        pytest.skip(f"a host name of its own needs root: {failed[0]}")
+    try:
+        started.start_host(number, cores=2, memory="600m")
+    except PermissionError as error:
+        pytest.skip(f"a host name of its own needs root: {error}")
 
 
 @pytest.fixture

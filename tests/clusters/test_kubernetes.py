@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,9 @@ import pytest
 import yaml
 
 import tidegate
-from tests.clusters.standalone import SITE, bare_python
+from tests.clusters.standalone import HOME, SITE, bare_python, cluster
+from tests.clusters.test_elastic import driver
+from tests.clusters.yarn import assert_counted_exactly_once
 from tidegate.cli.outcome import ExitCode
 from tidegate.common.options import SPELLINGS
 
@@ -131,3 +134,47 @@ def test_command_of_the_pod_runs_with_a_read_only_root_any_uid_and_its_environme
     records = list((container / "checkpoints" / "my-job" / "control").glob("*.json"))
     assert records, "commands from elsewhere find the job"
     assert sys.executable
+
+
+@pytest.mark.slow
+def test_entrypoint_of_the_image_starts_an_executor_that_runs_the_tasks_of_a_driver(tmp_path: Path) -> None:
+    """With the variables that Spark sets in the pod of an executor. The driver has no other executor."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    given = {
+        "PATH": os.environ["PATH"],
+        "SPARK_HOME": str(HOME),
+        "PYTHONPATH": str(SITE),
+        "SPARK_USER": "10001",
+        "SPARK_CONF_DIR": "/opt/spark/conf",
+        "SPARK_LOCAL_DIRS": str(tmp_path),
+        "SPARK_DRIVER_URL": f"spark://CoarseGrainedScheduler@127.0.0.1:{port}",
+        "SPARK_APPLICATION_ID": "spark-application-1",
+        "SPARK_EXECUTOR_ID": "1",
+        "SPARK_EXECUTOR_CORES": "2",
+        "SPARK_EXECUTOR_MEMORY": "512m",
+        "SPARK_EXECUTOR_POD_IP": "127.0.0.1",
+        "SPARK_EXECUTOR_POD_NAME": "executor-1",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_JAVA_OPT_0": "--add-opens=java.base/java.nio=ALL-UNNAMED",
+        "SPARK_JAVA_OPT_1": "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    }
+    keys = {"spark.driver.port": port}
+
+    def listens() -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", port)) == 0
+
+    with cluster(tmp_path, 0) as spark, driver(tmp_path, spark.master, keys, 4_000, 0.02, 2) as job:
+        job.eventually(listens, "the driver listens")
+        with (tmp_path / "executor.log").open("w") as log:
+            command = ["bash", str(PLACE / "entrypoint.sh"), "executor"]
+            executor = subprocess.Popen(command, env=given, stdout=log, stderr=log)
+        try:
+            job.eventually(lambda: bool(job.lines()) or executor.poll() is not None, "output, or the executor's end")
+            assert executor.poll() is None, (tmp_path / "executor.log").read_text()[-3000:]
+            job.finished()
+        finally:
+            executor.kill()
+            executor.wait()
+    assert_counted_exactly_once(job.lines(), 4_000)

@@ -13,7 +13,7 @@ from tests.clusters.yarn import PROGRAM, Yarn, assert_counted_exactly_once, line
 from tidegate.spark.shipping import PACKAGES
 from tidegate.spark.submission import MORE_PACKAGES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RECORDS = 2_000
 
 

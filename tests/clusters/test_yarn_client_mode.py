@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.yarn import PROGRAM, Yarn, assert_counted_exactly_once, lines_on_hdfs, yarn_cluster
+from tests.clusters.yarn import PROGRAM, SMALL_ROUNDS, Yarn, assert_counted_exactly_once, lines_on_hdfs, yarn_cluster
 from tests.waiting import eventually
 
 
@@ -22,15 +22,17 @@ def test_a_run_with_the_default_name_service(yarn: Yarn, home: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_executors_and_a_node_manager_are_killed_and_the_job_resumes_from_a_savepoint(home: Path) -> None:
     """With another parallelism and backend. A cluster of its own, since a node manager of it is lost."""
-    records = 100_000
+    records = 24_000
     directory, output = "hdfs:///jobs/killed", "/out/killed"
     with yarn_cluster() as yarn:
         options = yarn.options(execution__checkpointing__dir=directory, spark__driver__host="127.0.0.1")
+        options.append(SMALL_ROUNDS)
         program = [str(PROGRAM), f"hdfs://{output}", str(records)]
         run = ["run", "--master", "yarn", "-d"]
-        job = yarn.tidegate(home, *run, "-p", "2", *options, *program, "0.04").stdout.strip()
+        job = yarn.tidegate(home, *run, "-p", "2", *options, *program, "0.5").stdout.strip()
 
         def progress() -> int:
             details = json.loads(yarn.tidegate(home, "info", job, "--json").stdout)["details"]
@@ -56,7 +58,7 @@ def test_executors_and_a_node_manager_are_killed_and_the_job_resumes_from_a_save
             "3",
             *options,
             "-Dstate.backend=rocksdb",
-            "-Dtidegate.round.target-time=10s",
+            "-Dtidegate.round.max-records=10000",
         ]
         yarn.tidegate(home, *resumed, *program, "0")
         assert_counted_exactly_once(lines_on_hdfs(yarn, output), records)

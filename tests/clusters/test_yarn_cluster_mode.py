@@ -8,21 +8,22 @@ from typing import Any
 
 import pytest
 
-from tests.clusters.yarn import PROGRAM, Yarn, assert_counted_exactly_once, lines_on_hdfs
+from tests.clusters.yarn import PROGRAM, SMALL_ROUNDS, Yarn, assert_counted_exactly_once, lines_on_hdfs
 from tests.waiting import eventually
 from tidegate.cli.outcome import ExitCode
 
-pytestmark = pytest.mark.slow
-RECORDS = 150_000
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+RECORDS, PAUSE_S = 24_000, "0.5"
+"""Two subtasks need ten minutes, and almost no time without the pauses."""
 PATIENCE_S = 300
 
 
 def test_the_walk_of_an_operator(yarn: Yarn, home: Path) -> None:
     """Submit, list, savepoint, kill -9 of the driver's container, second attempt, stop, resume: nothing lost or doubled."""
     directory, output, savepoints = "hdfs:///jobs/walk", "/out/walk", "hdfs:///savepoints/walk"
-    options = yarn.options(execution__checkpointing__dir=directory)
+    options = [*yarn.options(execution__checkpointing__dir=directory), SMALL_ROUNDS]
     program = [str(PROGRAM), f"hdfs://{output}", str(RECORDS)]
-    submitted = yarn.tidegate(home, "run-application", "-t", "yarn-application", "-p", "2", *options, *program, "0.04")
+    submitted = yarn.tidegate(home, "run-application", "-t", "yarn-application", "-p", "2", *options, *program, PAUSE_S)
     assert "run as: tidegate run -d --master yarn --deploy-mode cluster " in submitted.stderr
     job = submitted.stdout.strip()
     [listed] = yarn.listed(home, directory)
@@ -57,7 +58,7 @@ def test_the_walk_of_an_operator(yarn: Yarn, home: Path) -> None:
     resumed = yarn.tidegate(
         home,
         *("run", "--master", "yarn", "--deploy-mode", "cluster", "-s", stopped, "-p", "3"),
-        *(*options, "-Dstate.backend=rocksdb", "-Dtidegate.round.target-time=10s", *program, "0"),
+        *(*options, "-Dstate.backend=rocksdb", "-Dtidegate.round.max-records=10000", *program, "0"),
     )
     assert "all is counted\n" in resumed.stdout
     assert_counted_exactly_once(lines_on_hdfs(yarn, output), RECORDS)
@@ -78,8 +79,9 @@ def test_commands_after_the_end_of_a_job_and_a_log_that_is_followed(yarn: Yarn, 
         "cluster",
         "-d",
         *yarn.options(execution__checkpointing__dir=directory),
+        SMALL_ROUNDS,
     ]
-    job = yarn.tidegate(home, *run, kept, str(PROGRAM), "hdfs:///out/commands", str(RECORDS), "0.04").stdout.strip()
+    job = yarn.tidegate(home, *run, kept, str(PROGRAM), "hdfs:///out/commands", str(RECORDS), PAUSE_S).stdout.strip()
     place = f"{directory}/{job}"
     with yarn.following(home, "logs", job, "-f") as log:
         assert log.stdout is not None and log.stdout.readline() == f"counting to {RECORDS}\n"

@@ -34,6 +34,8 @@ PYSPARK = Path(pyspark.__file__).parent
 _CENTRAL = "https://repo1.maven.org/maven2"
 _BOUNCY, _JUNIT = "1.78.1", "5.13.4"
 _RUN_S = 600
+SMALL_ROUNDS = "-Dtidegate.round.max-records=100"
+"""For slow programs: else the first round takes minutes."""
 _ON_ANOTHER_HOST = """
 hostname elsewhere
 for socket in $(find /tmp -maxdepth 2 -type s -path '/tmp/tidegate-*'); do

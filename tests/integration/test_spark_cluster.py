@@ -185,7 +185,7 @@ def test_a_local_master_too(program: Path, tmp_path: Path) -> None:
 MARKED = """\
 import os
 from tidegate.datastream import StreamExecutionEnvironment
-env = StreamExecutionEnvironment.get_execution_environment()
+env = StreamExecutionEnvironment.get_execution_environment().set_parallelism(1)
 env.from_collection([1]).map(lambda _: os.environ.get("MARK")).print()
 env.execute()
 """

@@ -25,7 +25,7 @@ def test_the_test_of_a_new_project_passes_and_its_job_runs_once(tmp_path: Path) 
 
     run("tidegate", "init", "shop", cwd=tmp_path)
     shop = tmp_path / "shop"
-    assert "2 passed" in run("make", "test", cwd=shop)
+    assert "3 passed" in run("make", "test", cwd=shop)
     totals = ["ada,30", "ada,42", "ada,43", "bob,5", "bob,75", "eve,8"]
     alert = "bob ordered for 70, more than twice of all before"
     for _ in range(2):  # a second run of the finished job adds nothing

@@ -87,6 +87,7 @@ _KEYS = {
     "yarn.application.name": "pipeline.name",
     "yarn.application.queue": "spark.yarn.queue",
     "yarn.application-attempts": "spark.yarn.maxAppAttempts",
+    "yarn.application-attempt-failures-validity-interval": "spark.yarn.am.attemptFailuresValidityInterval",
     "yarn.tags": "spark.yarn.tags",
     "yarn.staging-directory": "spark.yarn.stagingDir",
     "jobmanager.memory.process.size": "spark.driver.memory",

@@ -283,7 +283,7 @@ def init(
     if json:
         return print_json({"directory": str(made.directory), "files": made.files})
     say("\n".join(f"made {made.directory / file}" for file in made.files))
-    say(f"next: cd {name} && make test")
+    say(f"next: cd {name} && pip install -r requirements.txt && make test")
 
 
 @app.command()

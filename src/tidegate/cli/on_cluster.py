@@ -14,14 +14,14 @@ from typing import Any
 
 import msgspec
 
-from tidegate.base.errors import ConfigurationError, JobCancelledError, TidegateError
+from tidegate.base.errors import ConfigurationError, JobCancelledError, StorageError, TidegateError
 from tidegate.base.files import Files
 from tidegate.checkpoint.owner import Owner, declare_dead, this_process
-from tidegate.cli.outcome import exit_code, readable, say
+from tidegate.cli.outcome import ExitCode, exit_code, readable, say
 from tidegate.cli.script import run_script
 from tidegate.common.global_configuration import set_dynamic_properties
 from tidegate.common.job_status import JobStatus
-from tidegate.common.options import JOB_ID
+from tidegate.common.options import JOB_ID, RESTART_COVERS_START
 from tidegate.control.launch import VARIABLE, runs_on_cluster
 from tidegate.control.place import DIRECTORY, JobPlace
 from tidegate.control.printed import Printing
@@ -89,18 +89,30 @@ def _secret_files(place: str) -> list[str]:
 
 
 def _run(job: dict[str, Any], place: str, files: Files, application: str, attempt: int) -> int:
-    before = _end_of_earlier(job, files, application, attempt)
-    if before is not None:
-        say(f"attempt {attempt} of {application} does nothing: {before.text}", err=True)
-        return before.code
-    me = f"{DIRECTORY}/attempt-{application}-{attempt}.json"
-    files.replace(me, msgspec.json.encode(this_process()))
-    set_dynamic_properties(job["properties"])
+    try:
+        before = _end_of_earlier(job, files, application, attempt)
+        if before is not None:
+            say(f"attempt {attempt} of {application} does nothing: {before.text}", err=True)
+            return before.code
+        me = f"{DIRECTORY}/attempt-{application}-{attempt}.json"
+        files.replace(me, msgspec.json.encode(this_process()))
+    except StorageError as error:
+        if attempt == 1:
+            raise
+        # An error that is left in the job's directory would end the job. The next attempt asks again instead.
+        say(f"attempt {attempt} of {application} cannot find out how the job ended before: {error}", err=True)
+        return ExitCode.FAILED
+    set_dynamic_properties(_properties(job, attempt))
     script = os.path.join(place, job["script"])
     jobs = OneEach(SparkExecutor())
     with instead_of_all(lambda: jobs):
         run_script(script, job["arguments"], pyflink=job["pyflink"], entry=job["entry"])
     return 0
+
+
+def _properties(job: dict[str, Any], attempt: int) -> dict[str, Any]:
+    """Return the keys of the program. A later attempt must survive the outages that the restart strategy of its job covers."""
+    return {**({RESTART_COVERS_START.key: True} if attempt > 1 else {}), **job["properties"]}
 
 
 class OneEach:

@@ -67,10 +67,10 @@ class SerializationSchema(ABC):
     """Turns records into bytes. It is pickled to the executors, so it contains only plain settings."""
 
     @abstractmethod
-    def serialize(self, value: Any) -> bytes:
+    def serialize(self, value: Any, /) -> bytes:
         """Return the bytes of a record."""
 
-    def serialize_batch(self, values: list[Any]) -> list[bytes]:
+    def serialize_batch(self, values: list[Any], /) -> list[bytes]:
         """Return the bytes of each record. Connectors call this."""
         return [self.serialize(value) for value in values]
 
@@ -79,10 +79,10 @@ class DeserializationSchema(ABC):
     """Turns bytes into records."""
 
     @abstractmethod
-    def deserialize(self, message: bytes) -> Any:
+    def deserialize(self, message: bytes, /) -> Any:
         """Return the record; None: the message contains none and is skipped."""
 
-    def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
+    def deserialize_batch(self, payloads: list[bytes], /) -> list[Any]:
         """Return one record, or None, for each payload. Connectors call this."""
         return [self.deserialize(payload) for payload in payloads]
 
@@ -173,10 +173,10 @@ class Encoder(ABC):
     """Writes records into a file, one after another (row formats of ``FileSink``)."""
 
     @abstractmethod
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: Any, /) -> bytes:
         """Return the bytes of one record, with its separator."""
 
-    def encode_batch(self, values: list[Any]) -> bytes:
+    def encode_batch(self, values: list[Any], /) -> bytes:
         """Return the bytes of many records. ``FileSink`` calls this."""
         return b"".join([self.encode(value) for value in values])  # with map, a StopIteration would end the list
 
@@ -207,15 +207,15 @@ class BulkWriterFactory(ABC):
     """
 
     @abstractmethod
-    def pack(self, values: list[Any]) -> bytes:
+    def pack(self, values: list[Any], /) -> bytes:
         """Check a batch against the format's columns and turn it into bytes for ``write``. Raise for a record that does not fit."""
 
-    def pack_columns(self, columns: Any, row_type: TypeInformation) -> bytes | None:
+    def pack_columns(self, columns: Any, row_type: TypeInformation, /) -> bytes | None:
         """Do the same for a ``pyarrow.RecordBatch`` with the columns of a row type. None: ``pack`` gets the records."""
         return None
 
     @abstractmethod
-    def write(self, batches: Iterator[bytes], target: Any) -> None:
+    def write(self, batches: Iterator[bytes], target: Any, /) -> None:
         """Write a whole file with the records of the batches to a binary stream."""
 
 

@@ -16,11 +16,11 @@ class TypeSerializer(ABC, Generic[T]):
     """Equal objects must have the same bytes, because the bytes identify windows."""
 
     @abstractmethod
-    def serialize(self, element: T, stream: BytesIO) -> None:
+    def serialize(self, element: T, stream: BytesIO, /) -> None:
         """Write the value to the stream."""
 
     @abstractmethod
-    def deserialize(self, stream: BytesIO) -> T:
+    def deserialize(self, stream: BytesIO, /) -> T:
         """Read a value from the stream."""
 
     def __repr__(self) -> str:

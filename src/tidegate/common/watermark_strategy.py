@@ -19,7 +19,7 @@ class TimestampAssigner(ABC):
     """Reads the event timestamp of a record. Called once for every record, before any downstream operator."""
 
     @abstractmethod
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: Any, record_timestamp: int, /) -> int:
         """Return milliseconds since 1970. ``record_timestamp``: the record's previous timestamp, or the least 64-bit integer."""
 
 
@@ -49,12 +49,12 @@ class WatermarkGenerator(ABC):
     """
 
     @abstractmethod
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput, /) -> None:
         """Handle a record. A watermark that is emitted here follows exactly this record, also for operators in other subtasks: a
         watermark with every record is slow."""
 
     @abstractmethod
-    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+    def on_periodic_emit(self, output: WatermarkOutput, /) -> None:
         """Emit a watermark. Called after every batch of records, at the end of every round, and every
         ``pipeline.auto-watermark-interval`` while no record comes. Not called if that is 0."""
 

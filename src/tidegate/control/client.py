@@ -260,7 +260,9 @@ def elsewhere(record: JobRecord) -> UnreachableError:
         found=f"this is host {here}"
         if here != record.owner.host
         else f"this host is called {here} too, but has been restarted since, or is another host or container",
-        cure=f"run the command on {record.owner.host}",
+        cure=f"run the command on {record.owner.host}"
+        if record.place is None
+        else f"use the command line, which leaves commands in the job's directory, for example tidegate stop {record.job_id}",
     )
 
 

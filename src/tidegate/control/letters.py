@@ -273,7 +273,7 @@ class LetterBox(threading.Thread):
         self._letters: Letters | None = None
         self._over = threading.Event()
         self._last_try = threading.Event()
-        self._has_failed = False
+        self._failing: set[str] = set()
 
     def show(self, record: JobRecord) -> None:
         """Let the job's directory hold this record, within about ``every_s``."""
@@ -292,7 +292,7 @@ class LetterBox(threading.Thread):
         self.join(patience_s / 2)
 
     def run(self) -> None:
-        self._try(lambda: self.place.forget_others(self._record.run))
+        self._try(lambda: self.place.forget_others(self._record))
         while not self._over.is_set():
             self._try(self._write)
             if self._letters is not None:
@@ -318,11 +318,11 @@ class LetterBox(threading.Thread):
         try:
             step()
         except Exception as error:
-            if not self._has_failed:
+            if step.__qualname__ not in self._failing:
                 log.warning("the job's directory cannot be read or written for commands, retrying: %s", error)
-            self._has_failed = True
+            self._failing.add(step.__qualname__)
             return False
-        self._has_failed = False
+        self._failing.discard(step.__qualname__)
         return True
 
 
@@ -358,16 +358,21 @@ class PostedDriver:
         """Wait until the operation has ended. The driver may end first."""
         from tidegate.control.client import raise_problem
 
-        started = looked = time.monotonic()
+        started = looked = read = time.monotonic()
         operation = begun
         while operation.status is OperationStatus.RUNNING:
             show(time.monotonic() - started)
             time.sleep(_POLL_S)
-            reply = self._answer()
-            if reply is not None and reply.operation is not None:
-                operation = reply.operation
-            if operation.status is OperationStatus.RUNNING and time.monotonic() - looked > _LOOK_AT_DRIVER_S:
-                looked, operation = time.monotonic(), self._ended(begun) or operation
+            try:
+                reply = self._answer()
+                if reply is not None and reply.operation is not None:
+                    operation = reply.operation
+                if operation.status is OperationStatus.RUNNING and time.monotonic() - looked > _LOOK_AT_DRIVER_S:
+                    looked, operation = time.monotonic(), self._ended(begun) or operation
+                read = time.monotonic()
+            except StorageError:  # for a moment: the operation is under way, and its answer will be there
+                if time.monotonic() - read > self._taken_s:
+                    raise
         self._forget()
         if operation.problem is not None:
             raise_problem(operation.problem)
@@ -387,8 +392,12 @@ class PostedDriver:
             sent_ms=_now_ms(),
         )
         path = f"{self._at}/in/{self._letter}.json"
-        self._files.publish(path, seal(self._token, _COMMAND, letter))
-        self._files.replace(f"{self._at}/bell", b"1")
+        try:
+            self._files.publish(path, seal(self._token, _COMMAND, letter))
+            self._files.replace(f"{self._at}/bell", b"1")
+        except StorageError:
+            self._withdraw(path)
+            raise
         reply = self._taken(path)
         if reply.problem is not None:
             self._forget()
@@ -399,24 +408,35 @@ class PostedDriver:
 
     def _taken(self, path: str) -> Reply:
         started = looked = time.monotonic()
-        while (reply := self._answer()) is None:
-            if time.monotonic() - looked > _LOOK_AT_DRIVER_S:
-                looked = time.monotonic()
-                try:
+        while True:
+            found = "although the driver is not known to be dead"
+            try:
+                if (reply := self._answer()) is not None:
+                    return reply
+                if time.monotonic() - looked > _LOOK_AT_DRIVER_S:
+                    looked = time.monotonic()
                     self._ended(None)
-                except TidegateError:
-                    self._files.delete(path)
-                    raise
+            except StorageError as error:  # the driver may have the command already: storage is asked again
+                found = f"and the storage does not answer: {error}"
+            except TidegateError:
+                self._withdraw(path)
+                raise
             if time.monotonic() - started > self._taken_s:
-                self._files.delete(path)  # nobody shall find it later
+                self._withdraw(path)
                 raise UnreachableError(
                     "The driver of the job takes no commands from its directory",
                     where=f"job {self.record.job_id}, {self.record.owner}, {self._files.location(self._at)}",
-                    found=f"no answer after {self._taken_s:.0f} s, although the driver is not known to be dead",
+                    found=f"no answer after {self._taken_s:.0f} s, {found}",
                     cure="look at the job (tidegate info) before you try again; see the driver's log (tidegate logs)",
                 )
             time.sleep(_POLL_S)
-        return reply
+
+    def _withdraw(self, path: str) -> None:
+        """Delete the command, so that nobody finds it later. If that fails, the driver refuses the command when it is too old."""
+        try:
+            self._files.delete(path)
+        except StorageError as error:
+            log.debug("the command is not deleted: %s", error)
 
     def _answer(self) -> Reply | None:
         content = self._files.read_if_exists(f"{self._at}/out/{self._letter}.json")

@@ -4,8 +4,9 @@ A job with a directory on checkpoint storage has ``control/`` there::
 
     control/<run>.json          the record of a run, as in the registry: host, application, state, how the job ended
     control/<run>/bell, in, out commands to this run as files, and their answers (``letters.py``)
-    control/<run>/log/<n>       what a driver on a cluster has printed
+    control/log-<launch>/<n>    what the drivers of a launch on a cluster have printed
     control/error-<launch>      why a driver on a cluster did not start the job
+    control/attempt-<application>-<n>.json   the process of an attempt of the cluster
 
 The token of a driver is never there. It stays with the user, in TIDEGATE_HOME.
 
@@ -42,6 +43,8 @@ from tidegate.control.registry import DriverLife, JobRecord
 
 DIRECTORY = "control"
 _RECORD = re.compile(r"(\d{14}-[0-9a-f]+)\.json")
+_LOG = re.compile(r"log-(\w+)")
+_OF_LAUNCH = re.compile(r"error-(\w+)|attempt-(application_\d+_\d+)-\d+\.json")
 _STATES = {
     AttemptStatus.FINISHED: JobStatus.FINISHED,
     AttemptStatus.CANCELLED: JobStatus.CANCELED,
@@ -66,10 +69,11 @@ class JobPlace:
     def write(self, record: JobRecord) -> None:
         self.files.replace(f"{DIRECTORY}/{record.run}.json", msgspec.json.encode(record))
 
-    def forget_others(self, run: str) -> None:
-        """Delete what earlier runs left: their commands and logs, and all but the latest records. Call it when the run holds the
-        lease: a run that has lost it reads only commands to itself, so it loses nothing that anybody waits for."""
-        runs = [other for other in self.runs() if other != run]
+    def forget_others(self, own: JobRecord) -> None:
+        """Delete what earlier runs left: their commands, all but the latest records, and what launches without a record printed.
+        Call it when the run holds the lease: a run that has lost it reads only commands to itself, so it loses nothing that
+        anybody waits for."""
+        runs = [other for other in self.runs() if other != own.run]
         for other in runs:
             for part in ("in", "out"):
                 self.files.delete_tree(f"{DIRECTORY}/{other}/{part}")
@@ -77,6 +81,13 @@ class JobPlace:
         for other in runs[:-_MOST_RUNS]:
             self.files.delete_tree(f"{DIRECTORY}/{other}")
             self.files.delete(f"{DIRECTORY}/{other}.json")
+        kept = [own, *(record for other in runs[-_MOST_RUNS:] if (record := self.read(other)) is not None)]
+        named = {name for record in kept for name in (record.launch, record.application)}
+        for name in self.files.list_names(DIRECTORY):
+            if (of := _LOG.fullmatch(name)) is not None and of[1] not in named:
+                self.files.delete_tree(f"{DIRECTORY}/{name}")
+            elif (of := _OF_LAUNCH.fullmatch(name)) is not None and (of[1] or of[2]) not in named:
+                self.files.delete(f"{DIRECTORY}/{name}")
 
     # -- read by commands ------------------------------------------------------------------------------------------------------
 

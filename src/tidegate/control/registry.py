@@ -276,11 +276,17 @@ def is_crowded() -> bool:
 
 
 def prune(now_ms: int, most: int = MOST_ENDED, days: int = MOST_DAYS) -> None:
-    """Delete the oldest runs that have ended. A run whose process cannot be looked up counts as ended when it is old."""
+    """Delete the oldest runs that have ended. A run whose process cannot be looked up counts as ended when it is old.
+
+    But a job on a cluster may run for years, and commands find it here. Of such runs the oldest are deleted when there are too
+    many.
+    """
     over = [record for record in records() if record.life() is not DriverLife.LIVE]
     sure = [record for record in over if record.life() is not DriverLife.UNKNOWN]
-    too_many = sure[: max(0, len(sure) - most)]
-    too_old = [record for record in over if (record.ended_ms or record.started_ms) < now_ms - days * _DAY_MS]
+    far = [record for record in over if record.life() is DriverLife.UNKNOWN and record.place is not None]
+    too_many = sure[: max(0, len(sure) - most)] + far[: max(0, len(far) - most)]
+    old = now_ms - days * _DAY_MS
+    too_old = [record for record in over if (record.ended_ms or record.started_ms) < old and record not in far]
     for record in {record.run: record for record in (*too_many, *too_old)}.values():
         (home() / _JOBS / f"{record.run}.json").unlink(missing_ok=True)
     for record in sure:

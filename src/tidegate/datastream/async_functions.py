@@ -26,11 +26,11 @@ class AsyncRetryStrategy(Generic[Out], ABC):
     """When a call is retried. Called in the event loop, so it must not block."""
 
     @abstractmethod
-    def can_retry(self, current_attempts: int) -> bool:
+    def can_retry(self, current_attempts: int, /) -> bool:
         """Return whether another call is allowed. ``current_attempts``: the number of calls for the record, from 1."""
 
     @abstractmethod
-    def get_backoff_time_millis(self, current_attempts: int) -> int:
+    def get_backoff_time_millis(self, current_attempts: int, /) -> int:
         """Return how long to wait before the next call."""
 
     @abstractmethod

@@ -28,7 +28,7 @@ class BatchMapFunction(Function):
     """Return one record for each record of a batch, in the same order (``DataStream.map_batches``)."""
 
     @abstractmethod
-    def map_batch(self, batch: Any) -> Any:
+    def map_batch(self, batch: Any, /) -> Any:
         """Return a batch with as many records as ``batch``. Called once for each batch."""
 
 
@@ -36,7 +36,7 @@ class BatchFilterFunction(Function):
     """Say which records of a batch stay (``DataStream.filter_batches``)."""
 
     @abstractmethod
-    def filter_batch(self, batch: Any) -> Any:
+    def filter_batch(self, batch: Any, /) -> Any:
         """Return a boolean for each record of ``batch``, as an array or a list. A missing value counts as False."""
 
 
@@ -44,7 +44,7 @@ class BatchFlatMapFunction(Function):
     """Return any number of records for a batch (``DataStream.flat_map_batches``)."""
 
     @abstractmethod
-    def flat_map_batch(self, batch: Any) -> Any:
+    def flat_map_batch(self, batch: Any, /) -> Any:
         """Return a batch of any length, or None. Return ``(batch, rows)`` to keep timestamps: ``rows`` has for each result the
         number of the input record, from 0, whose timestamp the result gets."""
 
@@ -76,12 +76,12 @@ class KeyedBatchProcessFunction(Function):
             """Which clock the timer was set on."""
 
     @abstractmethod
-    def process_batch(self, batch: Any, ctx: KeyedBatchProcessFunction.Context) -> Any:
+    def process_batch(self, batch: Any, ctx: KeyedBatchProcessFunction.Context, /) -> Any:
         """Return a batch of any length, or None. Return ``(batch, rows)`` to give timestamps: ``rows`` has for each result
         the number of the input record, from 0, whose timestamp the result gets. Called once for each key that has records in
         a batch of the engine. A key may come in any number of batches."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedBatchProcessFunction.OnTimerContext) -> Any:
+    def on_timer(self, timestamp: int, ctx: KeyedBatchProcessFunction.OnTimerContext, /) -> Any:
         """Handle a timer. Return a batch, or None. As in ``KeyedProcessFunction``, results of event-time timers have the
         timer's time."""
 

@@ -44,12 +44,15 @@ _LOCAL_SETTINGS = {
     # stacks are large enough for hundreds of levels (300 failed with Java's default of 1 MB).
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m",
 }
+FAILURES_COUNT_FOR = {"spark.executor.failuresValidityInterval": "1h"}
+"""On YARN and Kubernetes an application ends after some failed executors. A job runs for ever, so old failures must not count."""
 _CLUSTER_SETTINGS = {
     # A task that does not get its home (homes.py) soon runs elsewhere. Spark's default of 3 s is longer than a round, and every
     # level of a round would wait for it.
     "spark.locality.wait": "300ms",
     # Spark's default is infinite: no home would ever be given back to the cluster, however long the job is idle.
     "spark.dynamicAllocation.cachedExecutorIdleTimeout": "60s",
+    **FAILURES_COUNT_FOR,
 }
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON = "spark.pyspark.python"

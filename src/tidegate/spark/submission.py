@@ -35,6 +35,7 @@ from tidegate.spark.bundle import staging
 from tidegate.spark.driver_main import PLACE
 from tidegate.spark.launch import properties_file
 from tidegate.spark.pyspark_internals import spark_home
+from tidegate.spark.session import FAILURES_COUNT_FOR
 from tidegate.spark.shipping import PACKAGES, modules_beside, storage_packages
 
 _PATHS = (PYTHON_FILES.key, PYTHON_ARCHIVES.key, PYTHON_REQUIREMENTS.key, SIGNING_KEY_FILE.key)
@@ -49,6 +50,8 @@ MORE_PACKAGES = {
     "pyspark": "pyspark",
 }
 """What a driver needs besides the packages of every task."""
+_ATTEMPTS_COUNT_FOR = {"spark.yarn.am.attemptFailuresValidityInterval": "1h"}
+"""YARN starts a driver twice by default, however long it has run: a job that runs for months would end with its second host."""
 _APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
 _STATE = re.compile(r"Application report for \S+ \(state: (\w+)\)")
 _LINES = 60
@@ -245,18 +248,7 @@ class Submission:
 def submitted(job: Job, configuration: Mapping[str, Any], name: str) -> Iterator[Submission]:
     """Submit the program. Raise ConfigurationError before anything is submitted. The end of the context leaves spark-submit."""
     archive = make_archive(job, configuration)
-    spark = {key: str(value) for key, value in job.properties.items() if key.startswith("spark.")}
-    settings = {
-        **spark,
-        "spark.master": "yarn",
-        "spark.submit.deployMode": "cluster",
-        "spark.yarn.submit.waitAppCompletion": "true",  # its end is the application's; for -d it is left
-        "spark.app.name": spark.get("spark.app.name") or name,
-        _ARCHIVES: ",".join(filter(None, [*_archives(job.properties), f"{archive}#{PLACE}"])),
-    }
-    executable = _executable(job.properties)
-    if executable is not None:
-        settings.setdefault("spark.pyspark.python", executable)
+    settings = spark_settings(job, archive, name)
     home = spark_home()
     environment = {**os.environ, "SPARK_HOME": home}
     try:
@@ -279,6 +271,25 @@ def submitted(job: Job, configuration: Mapping[str, Any], name: str) -> Iterator
                 submission.leave()
     finally:
         archive.unlink(missing_ok=True)
+
+
+def spark_settings(job: Job, archive: Path, name: str) -> dict[str, str]:
+    """Return what spark-submit gets. The user's keys win, except for those that make the application Tidegate's."""
+    spark = {key: str(value) for key, value in job.properties.items() if key.startswith("spark.")}
+    settings = {
+        **FAILURES_COUNT_FOR,
+        **_ATTEMPTS_COUNT_FOR,
+        **spark,
+        "spark.master": "yarn",
+        "spark.submit.deployMode": "cluster",
+        "spark.yarn.submit.waitAppCompletion": "true",  # its end is the application's; for -d it is left
+        "spark.app.name": spark.get("spark.app.name") or name,
+        _ARCHIVES: ",".join(filter(None, [*_archives(job.properties), f"{archive}#{PLACE}"])),
+    }
+    executable = _executable(job.properties)
+    if executable is not None:
+        settings.setdefault("spark.pyspark.python", executable)
+    return settings
 
 
 def _archives(properties: Mapping[str, Any]) -> list[str]:

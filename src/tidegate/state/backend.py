@@ -245,11 +245,12 @@ class KeyedBackend:
     def _catch_up(self, files: list[StateFile], anew: bool) -> bool:
         """Apply the files to the caches, after emptying them if ``anew``. Return whether the files certainly have no timers."""
         entries = sum(file.entries for file in files)
+        memory = entries * ENTRY_BYTES + sum(file.size for file in files)  # few entries may be large
+        small = self.cache_bytes > 0 and memory <= min(LEARNT_ANEW, self.cache_bytes)
         learning, timerless = [], True
-        small = self.cache_bytes > 0 and entries * ENTRY_BYTES <= min(LEARNT_ANEW, self.cache_bytes)
         for state in self._states.values():
             worth_it = entries <= CATCH_UP * state.cached() or (state.whole and not anew)
-            worth_it = worth_it and entries * ENTRY_BYTES <= self.cache_bytes
+            worth_it = worth_it and memory <= self.cache_bytes
             state.reset(keep=worth_it and not anew)
             if anew and small and state.keeps:
                 state.whole = worth_it = True
@@ -269,6 +270,7 @@ class KeyedBackend:
                         found = Entries(block.flat)
                         for state in learning:
                             state.learn(found)
+                        self.trim_caches()  # compressed files have more than their size
                     else:
                         timerless = False
                         timers += block.flat

@@ -210,10 +210,16 @@ class KeyedAggregatingState(TrackedState, AggregatingState[Any, Any]):
     def add(self, value: Any) -> None:
         if value is None:
             return self.clear()
-        accumulator = self._current()
+        slot = self._context.slot
+        try:  # written out: a window does this for every record
+            accumulator = self._cache[slot]
+        except KeyError:
+            accumulator = self._load(slot)
+        except TypeError as error:
+            raise self._refuse() from error
         if accumulator is None:
             accumulator = self._function.create_accumulator()
-        self._store(self._function.add(value, accumulator))
+        self._cache[slot] = self._changed[slot] = self._function.add(value, accumulator)
 
     def _merged(self, value: Any, other: Any) -> Any:
         return self._function.merge(value, other)
@@ -259,7 +265,7 @@ class CachedMap(dict[Any, Any]):
 
 class KeyedMapState(KeyedState, MapState[Any, Any]):
     """``_maps`` and ``_old`` are the two generations of its cache. A map with changes is never evicted before the round ends.
-    ``_dirty``: the maps with changes. ``_size``: about how many entries the maps of the younger generation have."""
+    ``_dirty``: the maps with changes. ``_size``: how many entries the maps of the younger generation have."""
 
     __slots__ = ("_dirty", "_entry_bytes", "_identity", "_maps", "_measure_at", "_old", "_safe", "_size")
 
@@ -270,7 +276,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         self._maps: dict[Any, CachedMap] = {}
         self._old: dict[Any, CachedMap] = {}
         self._dirty: list[CachedMap] = []
-        self._entry_bytes, self._measure_at, self._size = ENTRY_BYTES, _SAMPLE, 0
+        self._entry_bytes, self._measure_at, self._size = ENTRY_BYTES, 1, 0
 
     @property
     def keeps(self) -> bool:
@@ -334,6 +340,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         self._note(entries)
         if entries.complete and not entries.cleared:
             entries.gone = set(entries) if entries.stored else set()
+        self._size -= len(entries)
         entries.clear()
         entries.changed.clear()
         entries.complete = entries.cleared = True
@@ -360,11 +367,15 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
             self._maps, self._old, self._size, self.whole = {}, {}, 0, False
         else:
             for entries in self._dirty:
+                before = len(entries)
                 entries.accept()
+                if entries.slot in self._maps:
+                    self._size -= before - len(entries)
                 if not entries:  # of a window that has ended, say
                     self._maps.pop(entries.slot, None)
                     self._old.pop(entries.slot, None)
         self._dirty = []
+        self._measure_at = 1  # the same entries may have grown
 
     def cached(self) -> int:
         return self._size if self.codec.immutable else 0
@@ -383,15 +394,17 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
             self._context.scoped |= bool(namespace)
             cached = self._known_map(slot_of(key, namespace), prefix)
             cached.stored = True
+            self._size -= len(cached)
             if None not in encoded[first:end]:
                 cached.update(zip(keys[first:end], values[first:end], strict=True))
+                self._size += len(cached)
                 continue
             for number in range(first, end):
                 if encoded[number] is not None or not cached.complete:
                     cached[keys[number]] = ABSENT if encoded[number] is None else values[number]
                 else:
                     cached.pop(keys[number], None)
-        self._size += len(keys)
+            self._size += len(cached)
 
     def young_bytes(self) -> int:
         if self._size >= self._measure_at:
@@ -411,7 +424,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
     def age(self) -> None:
         changed = {slot: entries for slot, entries in self._old.items() if entries.is_changed}
         self._maps, self._old = {}, {**changed, **self._maps}
-        self._measure_at, self._size = _SAMPLE, 0
+        self._measure_at, self._size = 1, 0
         self.whole = False
 
     def _touched(self) -> list[Any]:

@@ -247,10 +247,10 @@ class SingleState(KeyedState):
         super().__init__(backend, descriptor, codec)
         self._cache: dict[Any, Any] = {}
         self._old: dict[Any, Any] = {}
-        self._entry_bytes, self._measure_at = ENTRY_BYTES, _SAMPLE
+        self._entry_bytes, self._measure_at = ENTRY_BYTES, 1
         self._packed: dict[Any, bytes] = {}
         """Entries of the accepted files whose values could change in place; empty if the values are immutable."""
-        self._packed_bytes, self._measure_packed_at = ENTRY_BYTES, _SAMPLE
+        self._packed_bytes, self._measure_packed_at = ENTRY_BYTES, 1
         self._aged = False
         self.misses = self.watched = 0
         """Recent misses among ``watched`` records; 0: among a whole chunk. Both survive rounds."""
@@ -275,12 +275,18 @@ class SingleState(KeyedState):
         if not (keep and self.codec.immutable):
             self._cache.clear()
             self._old.clear()
-        elif self._context.scoped:
-            self._forget(slot for slot, value in self._unflushed().items() if value is None and type(slot) is Scoped)
+        elif self.whole or self._context.scoped:
+            # a slot that was cleared may have been written again by a column (``ImmutableValueState``): the cache knows
+            cleared = [slot for slot, value in self._unflushed().items() if value is None]
+            self._forget(slot for slot in cleared if self._cache.get(slot) is None)
         self._aged = False
+        self._measure_at = self._measure_packed_at = 1  # the same entries may have grown
 
     def _forget(self, gone: Iterable[Any]) -> None:
-        """Drop missing values of namespaces: these are windows, and a closed window does not come again."""
+        """Drop missing values of namespaces: these are windows, and a closed window does not come again. A cache that is whole
+        needs no missing values at all: else they would fill it."""
+        if not self.whole:
+            gone = [slot for slot in gone if type(slot) is Scoped]
         for slot in gone:
             self._cache.pop(slot, None)
             self._old.pop(slot, None)
@@ -293,9 +299,10 @@ class SingleState(KeyedState):
             self._pack([*forms_of(keys), *slots], [*values, *more])
             return
         try:
-            self._cache.update(zip(forms_of(keys), self.codec.decode_all(values), strict=True))
-            self._cache.update(zip(slots, self.codec.decode_all(more), strict=True))
-            self._forget(slot for slot, value in zip(slots, more, strict=True) if value is None)
+            slots, values = [*forms_of(keys), *slots], [*values, *more]
+            self._cache.update(zip(slots, self.codec.decode_all(values), strict=True))
+            if None in values:
+                self._forget(slot for slot, value in zip(slots, values, strict=True) if value is None)
         except Exception as error:
             raise self._unreadable(error) from error
 
@@ -316,7 +323,7 @@ class SingleState(KeyedState):
         self._old = dict(self._cache)  # generated loops keep the other dict
         self._cache.clear()
         self._aged = True  # from now on the cache may lack values that were written in this round
-        self._measure_at = self._measure_packed_at = _SAMPLE
+        self._measure_at = self._measure_packed_at = 1
         self._packed.clear()
         self.whole = False
 

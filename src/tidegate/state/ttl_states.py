@@ -6,7 +6,8 @@ without an access are dropped when a base is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tidegate.state.codecs import Codec, codec_for, expiring, list_codec_for
@@ -64,6 +65,14 @@ class _TtlSingleState(TrackedState):
         super().__init__(backend, descriptor, codec)
         assert descriptor.ttl is not None
         self._life = Lifetime(backend, descriptor.ttl)
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Undo what the reads within do to the entry of the current key: they remove it, or renew it."""
+        before = self._current()
+        yield
+        if self._current() is not before:
+            self._store(before)
 
     def _visible(self) -> Any:
         """Return the value for a user's read. Remove it if it has expired; else renew it if so configured."""
@@ -173,6 +182,15 @@ class TtlMapState(KeyedMapState):
         super().__init__(backend, descriptor, codec)
         assert descriptor.ttl is not None
         self._life = Lifetime(backend, descriptor.ttl)
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Undo what the reads within do to the entries of the current key."""
+        before = dict(self._all())
+        yield
+        for key, pair in before.items():
+            if super()._value(key) is not pair:
+                self._put(key, pair)
 
     def get(self, key: Any) -> Any:
         value = self._value(self._identity(key))

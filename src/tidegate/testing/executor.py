@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from tidegate.base.errors import ConfigurationError
 from tidegate.common import Configuration
@@ -21,6 +21,7 @@ from tidegate.runtime.statistics import Listener
 from tidegate.testing.engine import InProcessEngine
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class InProcessExecutor:
@@ -73,10 +74,12 @@ class MiniCluster:
         """Where jobs keep their checkpoints."""
         return self.directory / "checkpoints"
 
-    def environment(self, *, parallelism: int = 2, **keys: Any) -> StreamExecutionEnvironment:
-        """Return a new environment. A job fails with its first error, unless the keys name a restart strategy.
+    def environment(
+        self, configuration: Mapping[str, Any] | None = None, /, *, parallelism: int = 2, **keys: Any
+    ) -> StreamExecutionEnvironment:
+        """Return a new environment. A job fails with its first error, unless the configuration names a restart strategy.
 
-        ``keys``: configuration keys, given as ``mini_cluster.environment(**{"state.backend.type": "rocksdb"})``.
+        ``configuration``: keys and values, for example ``{"state.backend.type": "rocksdb"}``. ``keys``: the same, as names.
         """
         settings = {
             "execution.target": "test",
@@ -84,11 +87,12 @@ class MiniCluster:
             "tidegate.state.local-dir": str(self.directory / "local"),
             "restart-strategy.type": "none",
             "parallelism.default": parallelism,
+            **(configuration or {}),
             **keys,
         }
         return StreamExecutionEnvironment(Configuration.from_dict(settings))
 
-    def collect(self, stream: DataStream, job_name: str | None = None) -> list[Any]:
+    def collect(self, stream: DataStream[T], job_name: str | None = None) -> list[T]:
         """Run the program of the stream to its end, and return the records of the stream."""
         records = stream.execute_and_collect(job_name)
         assert isinstance(records, CloseableIterator)  # there is no limit

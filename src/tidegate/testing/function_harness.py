@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -304,7 +305,9 @@ class FunctionHarness:
     # -- state and timers ----------------------------------------------------------------------------------------------
 
     def state(self, name: str, key: Any) -> Any:
-        """Return the keyed state of a key: the value, a list, or a dict; None, ``[]`` or ``{}`` if the key has none."""
+        """Return the keyed state of a key: the value, a list, or a dict; None, ``[]`` or ``{}`` if the key has none.
+
+        Expired state is not shown. To look at a state neither renews nor removes it."""
         backend = self._backend(key)
         states = backend.registered()
         if name not in states:
@@ -312,7 +315,9 @@ class FunctionHarness:
         context, before = backend.context, backend.context.slot
         try:
             context.enter(backend.identity.identify(key), b"")
-            return _contents(states[name])
+            context.time = self._clock.now_ms()
+            with getattr(states[name], "undone", nullcontext)():
+                return _contents(states[name])
         finally:
             context.slot = before
 

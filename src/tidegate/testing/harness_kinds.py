@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, overload
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
-from tidegate.common import Configuration, Time, TypeInformation, WatermarkStrategy
+from tidegate.common import Configuration, Duration, Time, WatermarkStrategy
+from tidegate.common.object_types import Declared, type_of
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.async_data_stream import AsyncDataStream
 from tidegate.datastream.async_functions import AsyncFunction
@@ -27,6 +28,7 @@ from tidegate.datastream.functions import (
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
+    KeySelector,
     MapFunction,
     ProcessAllWindowFunction,
     ProcessFunction,
@@ -37,6 +39,7 @@ from tidegate.datastream.functions import (
     TwoPhaseCommitSinkFunction,
     WindowFunction,
 )
+from tidegate.datastream.state import MapStateDescriptor
 from tidegate.datastream.stream import DataStream
 from tidegate.datastream.window import CountTrigger, Evictor, GlobalWindows, Trigger, WindowAssigner
 from tidegate.graph.transformation import Input, OutputTag
@@ -80,7 +83,7 @@ class _Wanted:
     given: dict[str, Any]
     env: StreamExecutionEnvironment
     streams: list[DataStream]
-    output_type: TypeInformation | None
+    output_type: Declared
     used: set[str] = field(default_factory=set)
 
     @property
@@ -143,6 +146,8 @@ class _Wanted:
 
 
 Build = Callable[[_Wanted], Any]
+Selector = Callable[[Any], Any] | KeySelector[Any, Any]
+Built = DataStream[Any] | Mapping[str, DataStream[Any]]
 
 
 def _co(method: str) -> Build:
@@ -251,21 +256,21 @@ _SINKS = (Sink, SinkFunction, TwoPhaseCommitSinkFunction)
 def harness(
     function: Any,
     *,
-    key: Any = None,
-    key2: Any = None,
-    key_type: TypeInformation | None = None,
-    input_type: TypeInformation | None = None,
-    input_type2: TypeInformation | None = None,
-    output_type: TypeInformation | None = None,
+    key: Selector | None = None,
+    key2: Selector | None = None,
+    key_type: Declared = None,
+    input_type: Declared = None,
+    input_type2: Declared = None,
+    output_type: Declared = None,
     window: WindowAssigner[Any, Any] | None = None,
     trigger: Trigger[Any, Any] | None = None,
     evictor: Evictor[Any, Any] | None = None,
-    allowed_lateness: Any = None,
+    allowed_lateness: Time | Duration | int | None = None,
     late_tag: OutputTag | None = None,
     window_function: Any = None,
-    between: tuple[Any, Any] | None = None,
-    broadcast_state: Any = None,
-    timeout: Any = None,
+    between: tuple[Time | Duration | int, Time | Duration | int] | None = None,
+    broadcast_state: MapStateDescriptor | Sequence[MapStateDescriptor] | None = None,
+    timeout: Time | Duration | int | None = None,
     capacity: int | None = None,
     ordered: bool | None = None,
     parallelism: int = 1,
@@ -326,12 +331,41 @@ def harness(
     )
 
 
+@overload
 def pipeline_harness(
-    build: Callable[..., Any],
+    build: Callable[[DataStream[Any]], Built],
+    *,
+    inputs: Literal[1] = 1,
+    input_type: Declared = None,
+    watermarks: WatermarkStrategy | None = None,
+    parallelism: int = 1,
+    max_parallelism: int | None = None,
+    configuration: Mapping[str, Any] | None = None,
+    restore: HarnessSnapshot | None = None,
+) -> FunctionHarness: ...
+
+
+@overload
+def pipeline_harness(
+    build: Callable[[DataStream[Any], DataStream[Any]], Built],
+    *,
+    inputs: Literal[2],
+    input_type: Declared = None,
+    input_type2: Declared = None,
+    watermarks: WatermarkStrategy | None = None,
+    parallelism: int = 1,
+    max_parallelism: int | None = None,
+    configuration: Mapping[str, Any] | None = None,
+    restore: HarnessSnapshot | None = None,
+) -> FunctionHarness: ...
+
+
+def pipeline_harness(
+    build: Callable[..., Built],
     *,
     inputs: int = 1,
-    input_type: TypeInformation | None = None,
-    input_type2: TypeInformation | None = None,
+    input_type: Declared = None,
+    input_type2: Declared = None,
     watermarks: WatermarkStrategy | None = None,
     parallelism: int = 1,
     max_parallelism: int | None = None,
@@ -374,10 +408,9 @@ def _environment(
 def _input(
     env: StreamExecutionEnvironment,
     number: int,
-    declared: TypeInformation | None,
+    declared: Declared,
     watermarks: WatermarkStrategy | None = None,
 ) -> DataStream:
-    source = env._add(
-        f"input {number + 1}", SourceSpec(HandSource(), watermarks), (), output_type=declared, parallelism=1
-    )
-    return DataStream(env, (Input(source.id),), declared)
+    info = type_of("harness", declared)
+    source = env._add(f"input {number + 1}", SourceSpec(HandSource(), watermarks), (), output_type=info, parallelism=1)
+    return DataStream(env, (Input(source.id),), info)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tidegate.base.clock import MIN_WATERMARK
 from tidegate.testing.function_harness import Record
 
-__all__ = ["idle_gaps", "in_order", "late", "out_of_order", "records", "skewed_keys", "watermarks_of"]
+__all__ = ["Record", "idle_gaps", "in_order", "late", "out_of_order", "records", "skewed_keys", "watermarks_of"]
 
 
 def skewed_keys(keys: Iterable[Any] = "abcdefgh", *, hot: int = 4) -> st.SearchStrategy[Any]:

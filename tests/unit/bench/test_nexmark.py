@@ -308,8 +308,55 @@ def test_figures_are_differences_of_the_medians(nexmark: Any) -> None:
 def test_difference_lost_in_noise_gives_no_figure(nexmark: Any, small: list[float], large: list[float]) -> None:
     found = nexmark.run.summary(runs(small, large))
     assert "unresolved" in found
-    assert "events_per_second" not in found
-    assert nexmark.run.cell(found) == "unresolved"
+    assert "events_per_second" not in found and "cpu_us_per_event" not in found
+    assert nexmark.run.cell(found) == "? (?; 9)"
+
+
+def test_processor_time_has_a_figure_where_noise_hides_the_time(nexmark: Any) -> None:
+    measured = runs([10], [30])
+    measured[1]["seconds"] = 11
+    found = nexmark.run.summary(measured)
+    assert found["cpu_us_per_event"] == 20.0
+    assert found["unresolved"] == "seconds: 10.0 and 11.0, runs of one size up to 0.0 apart; larger --events"
+    assert nexmark.run.cell(found) == "? (20.00; 9)"
+    assert nexmark.run.ratios_of({"tidegate": found, "flink-java": {**found, "cpu_us_per_event": 10.0}}) == (None, 0.5)
+
+
+def test_goals_are_the_geometric_mean_and_the_least_ratio(nexmark: Any) -> None:
+    ratios = {"q0": 4.0, "q1": 1.0, "q2": 0.25}
+    of_query = {
+        query: {"tidegate": {"cpu_us_per_event": 1.0}, "flink-java": {"cpu_us_per_event": ratio}}
+        for query, ratio in ratios.items()
+    }
+    failed: dict[str, Any] = {"tidegate": {"cpu_us_per_event": 1.0, "failed": "another output"}, "flink-java": {}}
+    mean, least = nexmark.run.goals("files-hashmap", {**of_query, "q3": failed})
+    assert mean.measured == pytest.approx(1.0) and mean.target == 1.0 and "3 of 22 queries" in mean.what
+    assert least.measured == 0.25 and not least.met and "(q2)" in least.what
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [({}, True), ({"commit": "older"}, False), ({"failed": "another output"}, False), ({"runs": []}, False)],
+    ids=["the same", "another commit", "failed", "no runs"],
+)
+def test_resumed_run_leaves_out_what_the_same_commit_has_measured(
+    nexmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed: dict[str, Any], expected: bool
+) -> None:
+    monkeypatch.setattr(nexmark.report, "RESULTS", tmp_path)
+    monkeypatch.setattr(nexmark.run, "commit", lambda: "this")
+    args = nexmark.run.parsed(["--resume", "--events", "1000000", "3000000", "--repeat", "1"])
+    measured = {"runs": runs([10], [30]), "commit": "this"}
+    of_query = {"q5": {"tidegate": measured, "flink-java": {**measured, **changed}}}
+    (tmp_path / "nexmark.json").write_text(json.dumps({"variants": {"files-hashmap": of_query}}))
+    assert nexmark.run.is_measured(args, "q5") is expected
+    assert not nexmark.run.is_measured(args, "q7")
+    assert not nexmark.run.is_measured(nexmark.run.parsed(["--repeat", "3"]), "q5")
+
+
+def test_no_query_is_begun_that_might_not_end_in_time(nexmark: Any) -> None:
+    clock = iter([0, 0, 200, 200, 300, 300])
+    begun = nexmark.run.in_time(["q0", "q1", "q2"], 450.0, lambda: float(next(clock)))
+    assert list(begun) == ["q0", "q1"]
 
 
 DIGEST = "eb00b91b80650429dacf33e36ecbd9f3eac87afad38e8c3324955259225c066a"

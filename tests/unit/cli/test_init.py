@@ -27,7 +27,7 @@ def init(*arguments: str) -> tuple[int, str]:
 
 def test_a_project_has_a_job_a_test_a_configuration_and_a_makefile(tmp_path: Path) -> None:
     code, printed = init("shop-1")
-    assert code == 0 and "next: cd shop-1 && make test" in printed
+    assert code == 0 and "next: cd shop-1 && pip install -r requirements.txt && make test" in printed
     made = {str(path.relative_to(tmp_path / "shop-1")) for path in (tmp_path / "shop-1").rglob("*") if path.is_file()}
     assert made == set(FILES)
     texts = {file: (tmp_path / "shop-1" / file).read_text() for file in FILES}

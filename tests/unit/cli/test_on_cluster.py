@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,15 +14,17 @@ import msgspec
 import pytest
 
 from tests.waiting import eventually
-from tidegate.base.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError, StorageError
 from tidegate.base.files import Files
 from tidegate.checkpoint import owner
 from tidegate.checkpoint.owner import Owner, is_alive, this_process
-from tidegate.cli.on_cluster import LaunchError, OneEach, _end_of_earlier, container, error_path
-from tidegate.common.options import JOB_ID
+from tidegate.cli import cluster
+from tidegate.cli.on_cluster import LaunchError, OneEach, _end_of_earlier, _properties, _run, container, error_path
+from tidegate.common.options import JOB_ID, RESTART_COVERS_START
 from tidegate.control.place import JobPlace
 from tidegate.control.printed import Printed
 from tidegate.control.registry import JobRecord
+from tidegate.spark.submission import Job
 
 APPLICATION = "application_1700000000000_0003"
 
@@ -89,6 +92,76 @@ def test_driver_of_the_attempt_before_counts_as_dead(place: JobPlace, monkeypatc
     assert earlier(place) is None
     assert is_alive(before) is False
     assert is_alive(this_process()) is True
+
+
+def test_later_attempt_waits_for_systems_that_do_not_answer_and_the_first_does_not() -> None:
+    job = {"properties": {"parallelism.default": "2"}}
+    assert _properties(job, 1) == job["properties"]
+    assert _properties(job, 2) == {**job["properties"], RESTART_COVERS_START.key: True}
+    own = {RESTART_COVERS_START.key: "false"}
+    assert _properties({"properties": own}, 2) == own
+
+
+def test_attempt_that_cannot_look_at_earlier_ones_leaves_the_job_to_the_next_attempt(
+    place: JobPlace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = {"launch": "l", "place": place.address, "script": "program/none.py"}
+
+    def fails(files: Files, path: str, *rest: Any) -> Any:
+        raise StorageError("The storage is away")
+
+    with monkeypatch.context() as patched:
+        for name in ("read_if_exists", "replace"):
+            patched.setattr(Files, name, fails)
+        assert _run(job, "p", place.files, APPLICATION, 2) == 1
+        with pytest.raises(StorageError):
+            _run(job, "p", place.files, APPLICATION, 1)
+    assert "cannot find out how the job ended before" in capsys.readouterr().err
+    assert not place.files.exists(error_path("l")), "it would end the job"
+
+
+def followed(place: JobPlace, monkeypatch: pytest.MonkeyPatch, failures: list[int]) -> None:
+    """Follow a job that has finished, on storage that does not answer the first reads."""
+    reads = Files.read_if_exists
+
+    def read(files: Files, path: str) -> bytes | None:
+        if failures:
+            failures.pop()
+            raise StorageError("The storage is away")
+        return reads(files, path)
+
+    place.write(
+        JobRecord(
+            run="00001700000000-aa",
+            job_id="j",
+            name="n",
+            program="",
+            owner=this_process(),
+            started_ms=1,
+            ended_ms=2,
+            state="FINISHED",
+            launch="l",
+        )
+    )
+    monkeypatch.setattr(Files, "read_if_exists", read)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    job = Job("p.py", [], {JOB_ID.key: "j"}, "l", place.address, "t", "m:f")
+    submission: Any = SimpleNamespace(ended=lambda: 0, application=APPLICATION, why=lambda: "")
+    cluster._follow(job, place, submission, detached=False, json=False)
+
+
+def test_command_follows_its_driver_while_storage_is_away_for_a_moment(
+    place: JobPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        followed(place, monkeypatch, [1, 1])
+    assert ended.value.code == 0
+
+
+def test_command_ends_with_storage_that_stays_away(place: JobPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_PATIENCE_S", -1.0)
+    with pytest.raises(StorageError, match="is away"):
+        followed(place, monkeypatch, [1])
 
 
 class Executes:

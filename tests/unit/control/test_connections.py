@@ -31,6 +31,7 @@ from tidegate.control import registry, serving
 from tidegate.control.client import DriverClient
 from tidegate.control.jobs import ControlledJob, Jobs
 from tidegate.control.registry import TOKENS, JobRecord, folder, read_token, write_private
+from tidegate.control.registry_jobs import RegistryJob
 from tidegate.control.server import Server
 from tidegate.runtime.handle import StartedJob
 
@@ -271,6 +272,12 @@ def test_token_of_a_driver_on_another_host_stays_here(home: Path, owner: dict[st
         f"  cure: run the command on {far.owner.host}"
     )
     assert f"cure: run the command on {far.owner.host}" in done.stderr
+
+
+def test_page_names_the_command_line_for_a_job_that_takes_commands_from_storage(home: Path) -> None:
+    far = msgspec.structs.replace(record("127.0.0.1:1", host="far"), place="hdfs:///jobs/far", seen="live")
+    with pytest.raises(UnreachableError, match=r"cure: use the command line.* tidegate stop far"):
+        RegistryJob(far).begin("stop")
 
 
 def test_answer_that_is_not_a_drivers_is_shown_with_its_status(home: Path) -> None:

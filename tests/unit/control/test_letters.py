@@ -241,12 +241,79 @@ def test_next_run_does_not_take_commands_of_the_last_one(here: Here) -> None:
     put(here, id, content)
     following = record(here.place.address)
     here.place.write(following)
-    here.place.forget_others(following.run)
+    here.place.forget_others(following)
     after = here.driver(following)
     here.place.files.replace(f"control/{following.run}/in/{id}.json", content)
     here.place.files.replace(f"control/{following.run}/bell", b"1")
     after.look()
     assert here.job.told == [], "the run is part of what is signed"
+
+
+def failing(here: Here, monkeypatch: pytest.MonkeyPatch, name: str, times: int, path: str = "") -> None:
+    """Let the storage of all clients and of the driver fail ``times`` times."""
+    original, failures = getattr(Files, name), [1] * times
+
+    def fails(files: Files, at: str = "", *rest: Any) -> Any:
+        if failures and path in at:
+            failures.pop()
+            raise StorageError("The storage is away for a moment")
+        return original(files, at, *rest)
+
+    monkeypatch.setattr(Files, name, fails)
+    monkeypatch.setattr(time, "sleep", lambda seconds: LetterBox._try(here.box, here.letters.look))
+
+
+def test_command_whose_bell_cannot_be_written_is_withdrawn(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user sees the error, and nobody rings for the next command and takes this one too."""
+    failing(here, monkeypatch, "replace", 1, path="bell")
+    with pytest.raises(StorageError, match="away for a moment"):
+        here.client().begin("cancel", CancelRequest())
+    here.client().begin("savepoints", SavepointRequest(target="/sp"))
+    assert here.job.told == [("savepoints", SavepointRequest(target="/sp"))]
+
+
+def test_client_waits_while_storage_is_away_for_a_moment(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(here, monkeypatch, "read_if_exists", 2)
+    client = here.client()
+    begun = client.begin("savepoints", SavepointRequest(target="/sp"))
+    failing(here, monkeypatch, "read_if_exists", 2)
+    here.job.ends("/sp/savepoint-1")
+    assert client.wait(begun).result == "/sp/savepoint-1"
+    assert len(here.job.told) == 1
+
+
+def test_client_reports_storage_that_stays_away(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = here.client(taken_s=0.0)
+    begun = here.client().begin("checkpoints")
+    failing(here, monkeypatch, "read_if_exists", 100)
+    with pytest.raises(UnreachableError, match="and the storage does not answer: The storage is away"):
+        client.begin("checkpoints")
+    with pytest.raises(StorageError, match="away for a moment"):
+        client.wait(begun)
+
+
+def test_storage_that_can_be_read_and_not_written_is_reported_once(
+    here: Here, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(here, monkeypatch, "replace", 100)
+    for _ in range(3):
+        here.box._try(here.box._write)
+        here.box._try(here.letters.look)
+    assert len(caplog.messages) == 1
+
+
+def test_what_launches_without_a_record_have_printed_is_deleted(here: Here) -> None:
+    files = here.place.files
+    here.place.write(record(here.place.address, launch="l1", application="application_1_1"))
+    for name in ("l0", "l1", "own"):
+        files.replace(f"control/log-{name}/0001-00000000", b"printed")
+        files.replace(f"control/error-{name}", b"{}")
+    for number in range(3):
+        files.replace(f"control/attempt-application_1_{number}-1.json", b"{}")
+    here.place.forget_others(record(here.place.address, launch="own", application="application_1_2"))
+    kept = [name for name in files.list_names("control") if not name.endswith(".json") or name.startswith("attempt")]
+    attempts = ["attempt-application_1_1-1.json", "attempt-application_1_2-1.json"]
+    assert sorted(kept) == [*attempts, "error-l1", "error-own", "log-l1", "log-own"]
 
 
 POINTS = ["letters.rung", "letters.taken", "letters.begun", "storage.replace", "storage.delete"]
@@ -271,7 +338,7 @@ def test_driver_that_dies_at_any_step_carries_a_command_out_at_most_once(
     finally:
         faults.install(None)
     following = record(here.place.address)
-    here.place.forget_others(following.run)
+    here.place.forget_others(following)
     here.place.write(following)
     after = here.driver(following)
     for _ in range(3):

@@ -149,3 +149,14 @@ def test_ids_may_be_shortened_and_the_run_that_lives_is_meant(home: Path) -> Non
     for unknown in ("x", ""):
         with pytest.raises(UnknownJobError, match="3 registered jobs, none of them"):
             find(unknown)
+
+
+def test_a_job_on_another_host_that_takes_commands_from_storage_is_not_forgotten_with_age(home: Path) -> None:
+    """Its record says what was seen last: such a job may have run for months."""
+    now = 100 * DAY_MS
+    far = msgspec.structs.replace(this_process(), host="far")
+    for number in range(4):
+        registry.write(record(f"j{number}", at_ms=number, owner=far, place="hdfs:///jobs/j"))
+    registry.write(record("unreachable", at_ms=5, owner=far))
+    registry.prune(now, most=3)
+    assert [found.job_id for found in registry.records()] == ["j1", "j2", "j3"]

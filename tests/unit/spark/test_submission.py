@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.base.errors import ConfigurationError
 from tidegate.spark.shipping import hadoop_files
-from tidegate.spark.submission import Job, check, check_environment, make_archive
+from tidegate.spark.submission import Job, check, check_environment, make_archive, spark_settings
 
 HADOOP = """<configuration>
 <property><name>fs.defaultFS</name><value>hdfs://cluster</value></property>
@@ -128,3 +128,11 @@ def test_executors_get_what_clients_of_hdfs_read_and_no_secrets(
     (tmp_path / "hdfs-site.xml").write_text("<configuration>")
     with pytest.raises(ConfigurationError, match=r"hdfs-site\.xml"):
         hadoop_files()
+
+
+def test_failures_of_long_ago_do_not_end_an_application_that_runs_for_ever(script: Path) -> None:
+    """YARN starts a driver twice, and Spark ends an application after some failed executors, however long it has run."""
+    window = "spark.yarn.am.attemptFailuresValidityInterval"
+    settings = spark_settings(job(script), Path("/staging/a.zip"), "name")
+    assert settings[window] == settings["spark.executor.failuresValidityInterval"] == "1h"
+    assert spark_settings(job(script, **{window: "2h"}), Path("/a.zip"), "name")[window] == "2h"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ from tidegate.state.descriptors import (
     ValueStateDescriptor,
 )
 from tidegate.state.key_groups import group_of
-from tidegate.state.keyed import ImmutableValueState
+from tidegate.state.keyed import ImmutableValueState, KeyedMapState
 from tidegate.state.lmdb_store import LmdbSnapshot, LmdbStore, open_lmdb
 from tidegate.state.refs import KeyGroupRange, StateFile
-from tidegate.state.single import ENTRY_BYTES, SingleState
+from tidegate.state.single import ENTRY_BYTES, KeyedState, SingleState
 
 Make = Callable[..., Subtask]
 COUNT = ValueStateDescriptor("count", Types.LONG())
@@ -380,6 +380,109 @@ def test_a_cache_that_becomes_too_large_is_not_whole(make_subtask: Make) -> None
     for number in range(1, 4):
         assert subtask.round(add) == [3 * number] * 200
         assert not any(state.whole for state in subtask.backend.registered().values())
+
+
+def texts_of(state: Any) -> list[Any]:
+    """What the caches of a state hold, whatever its kind."""
+    if isinstance(state, KeyedMapState):
+        return [text for entries in (*state._maps.values(), *state._old.values()) for text in entries.values()]
+    return [value for value in (*state._cache.values(), *state._old.values(), *state._packed.values()) if value]
+
+
+LARGE = [
+    ValueStateDescriptor("text", Types.STRING()),
+    ValueStateDescriptor("anything", None),
+    MapStateDescriptor("map", Types.LONG(), Types.STRING()),
+]
+
+
+def lengthen(backend: KeyedBackend, descriptor: Any, keys: Iterable[int], by: int) -> None:
+    state = backend.state(descriptor)
+    for key in keys:
+        backend.context.key = key
+        if isinstance(state, KeyedMapState):
+            state.put(1, (state.get(1) or "") + "x" * by)
+        else:
+            state.update((state.value() or "") + "x" * by)
+
+
+@pytest.mark.parametrize("descriptor", LARGE, ids=lambda d: d.name)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_new_worker_does_not_take_over_few_large_values_beyond_its_cache(
+    make_subtask: Make, monkeypatch: pytest.MonkeyPatch, descriptor: Any, compressed: bool
+) -> None:
+    learnt = list[KeyedState]()
+    for kind in (SingleState, KeyedMapState):
+        original: Any = kind.learn
+        monkeypatch.setattr(kind, "learn", lambda self, e, do=original: (learnt.append(self), do(self, e))[1])
+    subtask = make_subtask(cache_bytes=1 << 20, compressed=compressed)
+    for part in range(4):
+        subtask.round(lambda b, part=part: lengthen(b, descriptor, range(25 * part, 25 * part + 25), 100_000))  # type: ignore[misc]
+        subtask.backend = subtask.new_backend()
+    before = subtask.backend.state(descriptor)
+    backend = subtask.begin()
+    assert not before.whole
+    assert bool(learnt) == compressed, "the size of the files tells, unless they are compressed"
+    assert sum(map(len, texts_of(before))) < 4 << 20, "of 10 MB"
+    lengthen(backend, descriptor, [7, 200], 1)
+    subtask.finish()
+    assert max(map(len, texts_of(before))) // 100 == 1000
+
+
+@pytest.mark.parametrize("descriptor", LARGE, ids=lambda d: d.name)
+def test_values_that_grow_from_round_to_round_stay_within_the_cache(make_subtask: Make, descriptor: Any) -> None:
+    subtask, most = make_subtask(cache_bytes=1 << 20), 0
+    state = subtask.backend.state(descriptor)
+    subtask.round(lambda b: lengthen(b, descriptor, range(100), 1))
+    for number in range(60):
+        backend = subtask.begin()
+        most = max(most, sum(map(len, texts_of(state))))
+        lengthen(backend, descriptor, range(number % 10 * 10, number % 10 * 10 + 10), 50_000)
+        subtask.finish()
+    assert not state.whole
+    assert most < 8 << 20, "of 30 MB"
+
+
+def test_a_state_whose_entries_come_and_go_stays_whole(make_subtask: Make) -> None:
+    subtask = make_subtask(cache_bytes=500 * ENTRY_BYTES)
+    descriptors = [MapStateDescriptor(name, Types.LONG(), Types.LONG()) for name in ("removed", "cleared")]
+    states = [subtask.backend.state(descriptor) for descriptor in (COUNT, *descriptors)]
+
+    def come_and_go(number: int) -> Callable[[KeyedBackend], None]:
+        def work(backend: KeyedBackend) -> None:
+            value, removed, cleared = states
+            for key in range(10 * number, 10 * number + 10):
+                backend.context.key = key
+                value.update(1)
+                backend.context.key = key - 10
+                value.clear()
+                backend.context.key = key % 10
+                removed.put(number, 1)
+                removed.remove(number - 1)
+                cleared.clear()
+                cleared.put(number, 1)
+
+        return work
+
+    for number in range(200):
+        subtask.round(come_and_go(number))
+    assert [state.whole for state in states] == [True] * 3
+    assert len(states[0].cells) == 20
+    assert [sum(map(len, state._maps.values())) for state in states[1:]] == [20, 10]
+    assert [state._size for state in states[1:]] == [20, 10]
+
+
+def test_a_slot_that_a_column_writes_after_it_was_cleared_has_its_value_in_the_next_round(subtask: Subtask) -> None:
+    def clear_and_write(backend: KeyedBackend) -> None:
+        delete(backend, 1)
+        state = backend.state(COUNT)
+        state.note(np.array([1]))
+        state.cells[1] = 5  # as a generated loop does
+
+    subtask.round(lambda b: count(b, 1))
+    subtask.round(clear_and_write)
+    assert subtask.backend.registered()["count"].whole
+    assert subtask.round(lambda b: read(b, 1)) == [5]
 
 
 def test_states_learn_what_another_worker_has_written(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:

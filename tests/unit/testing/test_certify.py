@@ -60,6 +60,137 @@ def test_fault_is_found_with_its_line_and_its_cure(name: str) -> None:
     assert set(found) <= {FAULTS[name], "time-zone"}, "a fault is reported as itself"
 
 
+WINDOWS = """\
+from tidegate.common import Types
+from tidegate.datastream import AggregateFunction, StreamExecutionEnvironment
+from tidegate.datastream.window import CountTrigger, Evictor, GlobalWindows, Trigger, TriggerResult
+
+
+class Third(Trigger):
+    def __init__(self):
+        self.seen = 0
+
+    def on_element(self, element, timestamp, window, ctx):
+        self.seen += 1
+        return TriggerResult.FIRE_AND_PURGE if self.seen % 3 == 0 else TriggerResult.CONTINUE
+
+    def on_processing_time(self, time, window, ctx):
+        return TriggerResult.CONTINUE
+
+    on_event_time = on_processing_time
+
+    def on_merge(self, window, ctx):
+        pass
+
+    def clear(self, window, ctx):
+        pass
+
+
+class EveryOther(Evictor):
+    def __init__(self):
+        self.seen = 0
+
+    def evict_before(self, elements, size, window, ctx):
+        self.seen += 1
+        if self.seen % 2:
+            del elements[0]
+
+    def evict_after(self, elements, size, window, ctx):
+        pass
+
+
+class Weighted(AggregateFunction):
+    def __init__(self):
+        self.seen = 0
+
+    def create_accumulator(self):
+        return 0
+
+    def add(self, value, accumulator):
+        self.seen += 1
+        return accumulator + value[1] * self.seen
+
+    def get_result(self, accumulator):
+        return accumulator
+
+    def merge(self, acc_a, acc_b):
+        return acc_a + acc_b
+
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(1_000)
+pairs = env.from_collection([("k", n) for n in range(40)], Types.TUPLE([Types.STRING(), Types.LONG()])).uid("pairs")
+windows = pairs.key_by(lambda pair: pair[0]).window(GlobalWindows.create())
+(WINDOWED).uid("windows").print()
+env.execute("windows")
+"""
+
+
+@pytest.mark.parametrize(
+    ("windowed", "method", "cure"),
+    [
+        (
+            "windows.trigger(Third()).reduce(lambda a, b: (a[0], a[1] + b[1]))",
+            "on_element",
+            "ctx.get_partitioned_state",
+        ),
+        (
+            "windows.trigger(CountTrigger.of(4)).evictor(EveryOther()).reduce(lambda a, b: (a[0], a[1] + b[1]))",
+            "evict_before",
+            "an evictor",
+        ),
+        ("windows.trigger(CountTrigger.of(4)).aggregate(Weighted())", "add", "keep it in the accumulator"),
+    ],
+)
+def test_field_of_a_part_of_a_window_is_found_with_its_line(
+    windowed: str, method: str, cure: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(WINDOWS.replace("WINDOWED", windowed))
+    code, report = certify(script, "--schedules", "1")
+    assert code == 1
+    [finding] = report["findings"]
+    assert finding["kind"] == "field-as-state" and f"in {method}: self.seen += 1" in finding["line"]
+    assert cure in finding["cure"]
+
+
+SHARED = """\
+from tidegate.common import Types
+from tidegate.datastream import AggregateFunction, StreamExecutionEnvironment
+
+
+class Seen(AggregateFunction):
+    numbers = []
+
+    def create_accumulator(self):
+        return self.numbers
+
+    def add(self, value, accumulator):
+        accumulator.append(value[1])
+        return accumulator
+
+    def get_result(self, accumulator):
+        return len(accumulator)
+
+    def merge(self, acc_a, acc_b):
+        return acc_a + acc_b
+
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(1_000)
+pairs = env.from_collection([(f"k{n % 3}", n) for n in range(40)], Types.TUPLE([Types.STRING(), Types.LONG()])).uid("pairs")
+pairs.key_by(lambda pair: pair[0]).count_window(2).aggregate(Seen()).uid("windows").print()
+env.execute("shared")
+"""
+
+
+def test_note_on_the_order_of_records_names_what_the_functions_remember(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(SHARED)
+    _, report = certify(tmp_path / "job.py", "--schedules", "1")
+    [note] = [note for note in report["notes"] if "depends on the order" in note]
+    assert "class attribute 'numbers' of operator" in note
+
+
 def test_all_faults_of_the_issue_are_here() -> None:
     assert {f"{path.stem}" for path in JOBS.glob("*.py")} - {"right"} == set(FAULTS)
     assert len(set(FAULTS.values())) == 10

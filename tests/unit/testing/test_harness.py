@@ -187,6 +187,77 @@ def test_time_to_live_follows_the_clock_of_the_harness() -> None:
         assert h.get_output() == [None, 1, None]
 
 
+class Remembers(KeyedProcessFunction):
+    """Keeps each value for 100 ms in three states, and says with an event-time timer what is left."""
+
+    def __init__(self, read_renews: bool) -> None:
+        self.read_renews = read_renews
+
+    def open(self, runtime_context: Any) -> None:
+        life = StateTtlConfig.new_builder(Time.milliseconds(100))
+        if self.read_renews:
+            life = life.update_ttl_on_read_and_write()
+        value, items = ValueStateDescriptor("value", Types.LONG()), ListStateDescriptor("items", Types.LONG())
+        entries = MapStateDescriptor("entries", Types.STRING(), Types.LONG())
+        for descriptor in (value, items, entries):
+            descriptor.enable_time_to_live(life.build())
+        self.value = runtime_context.get_state(value)
+        self.items = runtime_context.get_list_state(items)
+        self.entries = runtime_context.get_map_state(entries)
+
+    def left(self) -> Any:
+        return self.value.value(), list(self.items.get()), dict(self.entries.items())
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        ctx.timer_service().register_event_time_timer(ctx.timestamp())
+        ctx.timer_service().register_processing_time_timer(500)
+        self.value.update(value[1])
+        self.items.add(value[1])
+        self.entries.put("last", value[1])
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        yield self.left()
+
+
+def everything(h: FunctionHarness, key: Any) -> Any:
+    return h.state("value", key), h.state("items", key), h.state("entries", key)
+
+
+GONE: tuple[None, list[int], dict[str, int]] = (None, [], {})
+
+
+def test_expired_state_is_not_shown() -> None:
+    with harness(Remembers(read_renews=False), key=first) as h:
+        h.process_element(("a", 1), timestamp=1_000)
+        h.advance_processing_time(99)
+        assert everything(h, "a") == (1, [1], {"last": 1})
+        h.advance_processing_time(1)
+        assert everything(h, "a") == GONE
+
+
+@pytest.mark.parametrize("fire", ["process_watermark", "end_input", "advance_processing_time"])
+def test_timer_that_fires_without_a_record_sees_no_expired_state(fire: str) -> None:
+    with harness(Remembers(read_renews=False), key=first) as h:
+        h.process_element(("a", 1), timestamp=1_000)
+        h.advance_processing_time(450)
+        assert h.get_output() == []
+        if fire == "end_input":
+            h.end_input()
+        else:
+            getattr(h, fire)(1_000)
+        assert h.get_output() == [GONE]
+
+
+def test_look_at_a_state_does_not_renew_it() -> None:
+    with harness(Remembers(read_renews=True), key=first) as h:
+        h.process_element(("a", 1), timestamp=1_000)
+        for _ in range(9):
+            h.advance_processing_time(10)
+            assert everything(h, "a") == (1, [1], {"last": 1})
+        h.advance_processing_time(10)
+        assert everything(h, "a") == GONE
+
+
 # -- functions without a key --------------------------------------------------------------------------------------------
 
 
@@ -635,6 +706,10 @@ def test_error_in_open_is_raised() -> None:
         harness(Bad())
 
 
+def _returns_nothing(stream: Any) -> Any:
+    return None
+
+
 def _misuses() -> Iterator[tuple[Callable[[], Any], type[Exception], str]]:
     yield lambda: harness(Timeout()), ProgramError, "needs key=[\\s\\S]*key=lambda"
     yield lambda: harness(len), ArgumentTypeError, "pipeline_harness"
@@ -642,7 +717,7 @@ def _misuses() -> Iterator[tuple[Callable[[], Any], type[Exception], str]]:
     yield lambda: harness(Double(), window=TEN), ProgramError, "does not use all[\\s\\S]*window="
     yield lambda: harness(Limits(), key=first), ProgramError, "needs broadcast_state="
     yield lambda: harness(CountTrigger.of(1), key=first), ProgramError, "needs window="
-    yield lambda: pipeline_harness(lambda stream: None), ArgumentTypeError, "return the last stream"
+    yield lambda: pipeline_harness(_returns_nothing), ArgumentTypeError, "return the last stream"
     keyed = harness(Timeout(), key=first)
     yield (
         lambda: keyed.state("counts", "a"),

@@ -10,7 +10,7 @@ import pytest
 from tests.sources import At, Pause
 from tests.unit.windows.window_jobs import WindowJob, cut, lives, timed
 from tidegate.common import Time, Types
-from tidegate.datastream import DataStream, ProcessWindowFunction, Trigger, TriggerResult
+from tidegate.datastream import AggregateFunction, DataStream, ProcessWindowFunction, Trigger, TriggerResult
 from tidegate.datastream.state import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -35,6 +35,7 @@ from tidegate.datastream.window import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from tidegate.operators.kinds import window as window_operator
 
 ONE_BY_ONE: dict[str, Any] = {"tidegate.chunk.records": 1}
 RECORDS = [("a", 1, 0), ("a", 3, 1), ("a", 4, 2), ("b", 5, 3), ("a", 12, 4), ("b", 18, 5), ("a", 25, 6), ("b", 60, 7)]
@@ -169,6 +170,57 @@ def test_a_timeout_fires_what_its_trigger_does_not(tmp_path: Path) -> None:
     trigger = ProcessingTimeoutTrigger.of(PurgingTrigger.of(CountTrigger.of(2)), ms(20))
     found = run(tmp_path, lambda s: s.window(GlobalWindows.create()).trigger(trigger).process(Listed()), PAUSED)
     assert found == [["a", 0, 2], ["b", 1]]
+
+
+class OfTheUser(TumblingProcessingTimeWindows):
+    """A subclass: its ``assign_windows`` is called."""
+
+
+@pytest.mark.parametrize("most_slots", [50_000, 1])
+@pytest.mark.parametrize("assigner", [TumblingEventTimeWindows, TumblingProcessingTimeWindows, OfTheUser])
+def test_records_belong_to_their_key_and_window_in_any_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assigner: Any, most_slots: int
+) -> None:
+    """Several records in a row have one window. Then another window is next, and an earlier window comes again."""
+    monkeypatch.setattr(window_operator, "_MOST_SLOTS", most_slots)
+    size = 10 if assigner is TumblingEventTimeWindows else 1 << 45  # the clock stays in one window
+    records = [(f"k{n % 3}", n // 5 * 13 % 40, n) for n in range(60)]
+    expected, open_windows = [], dict[Any, list[int]]()
+    for key, time, number in records:
+        kept = open_windows.setdefault((key, time // size), [])
+        kept.append(number)
+        if len(kept) == 3:
+            expected.append([key, *kept])
+            kept.clear()
+
+    def build(stream: DataStream) -> DataStream:
+        windows = stream.key_by(lambda r: r[0], Types.STRING()).window(assigner(size))
+        return windows.trigger(PurgingTrigger.of(CountTrigger.of(3))).aggregate(Numbers(), NumbersOfKey())
+
+    found = WindowJob(tmp_path, build, timed(records), disorder_ms=100).run(1)
+    assert sorted(found) == sorted(expected)
+
+
+class Numbers(AggregateFunction):
+    """The numbers of records, in a list that is changed in place."""
+
+    def create_accumulator(self) -> list[int]:
+        return []
+
+    def add(self, value: Any, accumulator: list[int]) -> list[int]:
+        accumulator.append(value[2])
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> list[int]:
+        return accumulator
+
+    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
+        return acc_a + acc_b
+
+
+class NumbersOfKey(ProcessWindowFunction):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        yield [key, *next(iter(elements))]
 
 
 # -- triggers and state of the users' own ---------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ BucketContext = SinkContext
 class BucketAssigner:
     """Extend it with ``get_bucket_id``. A bucket is a directory below the sink's path; ``""`` is the path itself."""
 
-    def get_bucket_id(self, value: Any, context: SinkContext) -> str:
+    def get_bucket_id(self, value: Any, context: SinkContext, /) -> str:
         """Return the directory of a record, below the directory of the sink."""
         raise NotImplementedError
 

@@ -60,11 +60,11 @@ class FileFormat(ABC):
     """Bytes of the smallest piece that is worth an opening of the file."""
 
     @abstractmethod
-    def can_cut(self, path: str) -> bool:
+    def can_cut(self, path: str, /) -> bool:
         """Return whether a reader can start anywhere in the file."""
 
     @abstractmethod
-    def read(self, path: str, size: int, start: int, end: int) -> Iterator[Sequence[Any] | Batch]:
+    def read(self, path: str, size: int, start: int, end: int, /) -> Iterator[Sequence[Any] | Batch]:
         """Yield the records that **start** in ``[start, end)``, in batches: lists of records, or a ``Batch`` each.
 
         ``size`` is the size of the file when it was planned. Bytes that were appended later are not read.

@@ -63,15 +63,15 @@ class TwoPhaseCommitSinkFunction(ABC):
         """Open a transaction that no other attempt uses and no reader sees. Return its handle."""
 
     @abstractmethod
-    def invoke(self, transaction: Any, value: Any, context: SinkContext) -> None:
+    def invoke(self, transaction: Any, value: Any, context: SinkContext, /) -> None:
         """Write one record into the transaction."""
 
     @abstractmethod
-    def pre_commit(self, transaction: Any) -> None:
+    def pre_commit(self, transaction: Any, /) -> None:
         """Step 5: flush. After this a commit must be able to succeed, whatever crashes."""
 
     @abstractmethod
-    def commit(self, transaction: Any) -> None:
+    def commit(self, transaction: Any, /) -> None:
         """Step 8: commit. Called again after a crash or an error, also after a success: a repeated call must do nothing.
 
         Raise ``CommitError`` if no retry can help, for example because the transaction is lost. The job then fails and names the
@@ -79,14 +79,14 @@ class TwoPhaseCommitSinkFunction(ABC):
         """
 
     @abstractmethod
-    def abort(self, transaction: Any) -> None:
+    def abort(self, transaction: Any, /) -> None:
         """Abort the transaction. May be called more than once."""
 
-    def recover_and_commit(self, transaction: Any) -> None:
+    def recover_and_commit(self, transaction: Any, /) -> None:
         """Commit after a restart. The transaction may be committed already."""
         self.commit(transaction)
 
-    def recover_and_abort(self, transaction: Any) -> None:
+    def recover_and_abort(self, transaction: Any, /) -> None:
         """Abort after a restart."""
         self.abort(transaction)
 

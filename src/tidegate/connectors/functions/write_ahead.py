@@ -53,7 +53,7 @@ class CheckpointCommitter(ABC):
     Ids grow while an attempt of the job runs. A new attempt begins with greater ids, since the upper half of an id is the attempt.
     """
 
-    def open(self, context: CommitterContext) -> None:
+    def open(self, context: CommitterContext, /) -> None:
         """Called before the other methods, with the ids of job and sink and a directory on checkpoint storage.
 
         The job's id begins with a mark of that directory. A job with the same id and a new directory starts with the same numbers,
@@ -61,11 +61,11 @@ class CheckpointCommitter(ABC):
         """
 
     @abstractmethod
-    def commit_checkpoint(self, subtask_index: int, checkpoint_id: int) -> None:
+    def commit_checkpoint(self, subtask_index: int, checkpoint_id: int, /) -> None:
         """Confirm that all records of this subtask and attempt up to this id were sent. Return when this is durable."""
 
     @abstractmethod
-    def is_checkpoint_committed(self, subtask_index: int, checkpoint_id: int) -> bool:
+    def is_checkpoint_committed(self, subtask_index: int, checkpoint_id: int, /) -> bool:
         """Return whether this id, or a later one of the same attempt and subtask, was confirmed."""
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class GenericWriteAheadSink(Sink):
         self.committer = committer or FileCheckpointCommitter()
 
     @abstractmethod
-    def send_values(self, values: list[Any], checkpoint_id: int, timestamp: int) -> bool:
+    def send_values(self, values: list[Any], checkpoint_id: int, timestamp: int, /) -> bool:
         """Send the records of one subtask and round, in their order. Called on the driver when the checkpoint is complete.
 
         Return False if the records could not be sent: the call is retried later. It is also retried after any error except

@@ -33,7 +33,7 @@ class KafkaTopicSelector(ABC):
     """Choose the topic of each record."""
 
     @abstractmethod
-    def apply(self, data: Any) -> str:
+    def apply(self, data: Any, /) -> str:
         """The topic of the record; the topic must exist."""
 
 
@@ -205,7 +205,7 @@ class KafkaRecordDeserializationSchema(ABC):
         """Called when the copy is discarded."""
 
     @abstractmethod
-    def deserialize(self, record: ConsumerRecord) -> Any:
+    def deserialize(self, record: ConsumerRecord, /) -> Any:
         """The value of the record; None: skip the record."""
 
     def get_produced_type(self) -> TypeInformation | None:

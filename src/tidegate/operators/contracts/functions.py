@@ -212,7 +212,7 @@ class FunctionObject:
     callable as well.
     """
 
-    def open(self, runtime_context: Any) -> None:
+    def open(self, runtime_context: Any, /) -> None:
         """Ask for state, open connections. Called once per copy, before its first record."""
 
     open.does_nothing = True  # type: ignore[attr-defined]
@@ -221,11 +221,11 @@ class FunctionObject:
         """Release resources. Called at most once per copy, after its last record. Not called when a worker is
         killed."""
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int, /) -> None:
         """Handle a complete checkpoint. Best effort: called before a later round's records, on the copy that runs that
         round. Ids may be skipped (a higher id covers all lower ids), and a crash loses the call."""
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, /) -> None:
         """Handle an aborted checkpoint; a later checkpoint will cover its changes. Best effort, as for a complete
         one."""
 
@@ -237,12 +237,12 @@ class CheckpointedFunction:
     the fields of a copy are not what the last round left, the copy is discarded, and a new copy receives the state.
     """
 
-    def initialize_state(self, context: Any) -> None:
+    def initialize_state(self, context: Any, /) -> None:
         """Ask for states, and take over their contents. Called once per copy, before ``open``. ``context``:
         FunctionInitializationContext."""
         raise NotImplementedError
 
-    def snapshot_state(self, context: Any) -> None:
+    def snapshot_state(self, context: Any, /) -> None:
         """Bring the states up to date. Called at the end of every round, after its last record. ``context``:
         FunctionSnapshotContext."""
         raise NotImplementedError

@@ -107,16 +107,16 @@ class Prepared:
 
 class SinkWriter(ABC):
     @abstractmethod
-    def write_batch(self, values: list[UserValue], timestamps: list[int] | None) -> None:
+    def write_batch(self, values: list[UserValue], timestamps: list[int] | None, /) -> None:
         """Write some thousand records. Must not keep the lists: they are reused."""
 
-    def write_columns(self, batch: ArrowBatch) -> bool:
+    def write_columns(self, batch: ArrowBatch, /) -> bool:
         """Write records that come as columns of the stream's declared type, if ``Sink.takes_columns``. False: nothing
         was written, and ``write_batch`` gets the records."""
         return False
 
     @abstractmethod
-    def prepare_commit(self, end_of_input: bool) -> Prepared:
+    def prepare_commit(self, end_of_input: bool, /) -> Prepared:
         """Step 5: make everything written durable. Afterwards another process must be able to commit or abort it."""
 
     def abort(self) -> None:
@@ -131,19 +131,19 @@ class Committer(ABC):
     """Commit on the driver. All methods are idempotent: after a crash they are called again."""
 
     @abstractmethod
-    def commit(self, committables: list[Any]) -> None:
+    def commit(self, committables: list[Any], /) -> None:
         """Step 8: commit, in order of rounds. Raise ``RetryableCommitError`` to be called again with backoff and with
         all committables: a commit that is already done must be a no-op. Raise any other error to fail the job."""
 
-    def recover(self, committables: list[Any]) -> None:
+    def recover(self, committables: list[Any], /) -> None:
         """Commit as ``commit`` does, for committables of a restored checkpoint: whether they were committed before is
         unknown."""
         self.commit(committables)
 
-    def abort(self, committables: list[Any]) -> None:
+    def abort(self, committables: list[Any], /) -> None:
         """Abort committables that will never be committed, because their round or checkpoint was discarded."""
 
-    def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
+    def abort_lingering(self, committables: list[Any], states: list[Any], /) -> None:
         """Abort everything of this job and sink that earlier attempts prepared and that is in neither list. Called
         after a restore, before the first round. ``committables`` were committed just before, ``states`` go to the new
         writers. Prepared work is found by name.
@@ -162,7 +162,7 @@ class GlobalCommitter(ABC):
     ``Committer`` has committed the same committables."""
 
     @abstractmethod
-    def commit(self, committables: list[Any]) -> None:
+    def commit(self, committables: list[Any], /) -> None:
         """Commit the committables of a checkpoint: called once for each checkpoint that has any, with those of all
         subtasks, in the order of rounds. After a crash it is called again, possibly together with committables of the
         previous checkpoint, which are done. Errors as in ``Committer.commit``."""
@@ -193,15 +193,15 @@ class Sink(ABC):
     """False: the program has no place to give the sink a uid, so the missing uid is not reported."""
 
     @abstractmethod
-    def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
+    def create_writer(self, context: WriterContext, state: list[Any], /) -> SinkWriter:
         """Return a writer. ``state``: what the previous round's writer of this subtask handed over; after a rescale, of
         several writers or of none."""
 
-    def create_committer(self, context: CommitterContext) -> Committer | None:
+    def create_committer(self, context: CommitterContext, /) -> Committer | None:
         """Return the committer. None: the sink needs no commit (nothing it does has to wait)."""
         return None
 
-    def create_global_committer(self, context: CommitterContext) -> GlobalCommitter | None:
+    def create_global_committer(self, context: CommitterContext, /) -> GlobalCommitter | None:
         """Return the global committer. None: the committer does everything."""
         return None
 
@@ -209,14 +209,14 @@ class Sink(ABC):
         """Raise a clear error before the job starts if the sink cannot work (path is a file, server not reachable
         ...)."""
 
-    def validate_parallelism(self, parallelism: int) -> None:
+    def validate_parallelism(self, parallelism: int, /) -> None:
         """Raise before the job starts if this number of writers cannot work at once."""
 
-    def validate_checkpoints(self, interval_ms: int | None) -> None:
+    def validate_checkpoints(self, interval_ms: int | None, /) -> None:
         """Raise before the job starts if the sink cannot keep its promise with checkpoints this far apart, or (None)
         without checkpoints."""
 
-    def job_ended(self, failure: Exception | None) -> None:
+    def job_ended(self, failure: Exception | None, /) -> None:
         """Handle the end of the job, with this failure or without one. Called once, on the driver, on the object that
         the program made."""
 

@@ -72,7 +72,7 @@ class SplitEnumerator(ABC):
     as long as the source can replay."""
 
     @abstractmethod
-    def plan(self, limit: int, now_ms: int) -> SourcePlan:
+    def plan(self, limit: int, now_ms: int, /) -> SourcePlan:
         """Plan the next intervals, about ``limit`` units in total over all splits, and advance past them.
 
         Event time waits for a split from its first interval on. So a source whose splits are read at the same time
@@ -106,11 +106,11 @@ class SplitEnumerator(ABC):
         records it reads next."""
         return frozenset()
 
-    def checkpoint_complete(self, position: Any) -> None:
+    def checkpoint_complete(self, position: Any, /) -> None:
         """Handle a complete and committed checkpoint with this snapshot: report to the outside how far the job is, if
         the outside wants to know. Best effort, and quick: it runs between two rounds."""
 
-    def rewind(self, position: Any) -> bool:
+    def rewind(self, position: Any, /) -> bool:
         """Go back to a snapshot that this enumerator gave before a round which was discarded. Return False if the
         enumerator cannot: it is then closed, and a new enumerator is made from the snapshot."""
         return False
@@ -118,7 +118,7 @@ class SplitEnumerator(ABC):
     can_hold: bool = False
     """Whether ``hold`` has an effect. Otherwise either all splits of a source wait for others, or none."""
 
-    def hold(self, splits: frozenset[str]) -> None:
+    def hold(self, splits: frozenset[str], /) -> None:
         """Leave these splits out of ``plan`` until the next call: their event time is too far ahead of other splits."""
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class SplitReader(ABC):
     read. Otherwise they are read one after the other, and event time advances when the last one is read."""
 
     @abstractmethod
-    def read(self, interval: SplitInterval) -> Iterator[Given]:
+    def read(self, interval: SplitInterval, /) -> Iterator[Given]:
         """Yield the records of the interval in order, in batches of at most some thousand. Each is a ``Batch``, or a
         pair of its records (a list, a range or a ``ColumnBatch``) and their event timestamps, or None where the source
         knows no timestamps."""
@@ -187,14 +187,16 @@ class Source(Generic[Read], ABC):
     in a while. It costs a chunk for each batch: for tests."""
 
     @abstractmethod
-    def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
+    def create_enumerator(self, parallelism: int, restored: Any | None, /) -> SplitEnumerator:
         """Return an enumerator. ``restored``: a snapshot, possibly of another parallelism, or None at the first start.
         Raise before anything is read if the source is not usable (missing path ...)."""
 
-    def create_enumerator_in(self, context: SourceContext, parallelism: int, restored: Any | None) -> SplitEnumerator:
+    def create_enumerator_in(
+        self, context: SourceContext, parallelism: int, restored: Any | None, /
+    ) -> SplitEnumerator:
         """Return an enumerator as ``create_enumerator`` does, for a source that keeps files on checkpoint storage."""
         return self.create_enumerator(parallelism, restored)
 
     @abstractmethod
-    def create_reader(self, subtask: int) -> SplitReader:
+    def create_reader(self, subtask: int, /) -> SplitReader:
         """Return the reader of splits for a subtask; called once in each worker that runs the subtask."""

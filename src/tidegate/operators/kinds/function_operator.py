@@ -293,10 +293,12 @@ class FunctionOperator(StreamOperator):
 
     def on_processing_time(self, now_ms: int) -> None:
         if self.backend is not None:
+            self.backend.context.time = now_ms  # a timer sees no expired state, however long the last batch is ago
             self._fire_due(self.backend.processing_timers, now_ms, TimeDomain.PROCESSING_TIME)
 
     def on_watermark(self, now_ms: int) -> None:
         if self.backend is not None:
+            self.backend.context.time = now_ms
             # Flink: a timer in the past fires with the next watermark
             if self.input_time.watermark > self.output_time.watermark:
                 self._fire_due(self.backend.event_timers, self.input_time.watermark, TimeDomain.EVENT_TIME)
@@ -325,6 +327,7 @@ class FunctionOperator(StreamOperator):
     def end_input(self, now_ms: int) -> None:
         if self.backend is not None:
             backend = self.backend
+            backend.context.time = now_ms
             self._fire_due(backend.event_timers, self.input_time.watermark, TimeDomain.EVENT_TIME)
             self.on_processing_time(now_ms)
             if self.setup.settings.batch_mode:

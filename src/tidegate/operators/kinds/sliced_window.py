@@ -73,7 +73,8 @@ class SlicedWindowOperator(FunctionOperator):
         runtime = SubtaskRuntimeContext(self.operator, setup.index, backend, setup.settings.parameters, self.metrics)
         self._context = WindowContext(self, runtime, backend, merging=False)
         self._call, self._clear = operation.caller(), operation.clearer()
-        self._out = Emission(setup.emit, operation.convert)
+        self._is_single = operation.is_single
+        self._out = Emission(setup.emit, operation.convert, self.operator.output_type)
         self._dropped = runtime.get_metrics_group().counter(LATE_RECORDS_DROPPED)
         self._keys = backend.context
         self.watermark = MIN_WATERMARK
@@ -270,8 +271,9 @@ class SlicedWindowOperator(FunctionOperator):
 
     def _clear_keys(self, window: int) -> None:
         assert self._clear is not None
+        self._enter(window)
         for key in self._contents(window):
-            self._enter(key, window)
+            self._keys.slot = key
             self._clear(self._context)
 
     # -- the contents of a window ------------------------------------------------------------------------------------
@@ -280,15 +282,17 @@ class SlicedWindowOperator(FunctionOperator):
         contents = self._contents(window)
         if self._ahead:
             contents = self._not_fired(contents, window + self._slices.size - 1)
+        last = window + self._slices.size - 1
         if self._operation.shape is Shape.NONE:
             results = [self._adding.result(value) for value in contents.values() if value is not None]
             if self._lateness or not self._slices.are_windows:
                 results = list(map(own, results))  # an object that stays in the state must not be emitted itself
-            self._out.owned([result for result in results if result is not None], window + self._slices.size - 1)
+            self._out.owned([result for result in results if result is not None], last)
             return
+        self._enter(window)
         for key, value in contents.items():
             if value is not None:
-                self._call_function(key, window, self._adding.result(value))
+                self._call_function(key, self._adding.result(value), last)
                 self._out.flush_full()
 
     def _not_fired(self, contents: dict[UserValue, UserValue], end: int) -> dict[UserValue, UserValue]:
@@ -305,15 +309,16 @@ class SlicedWindowOperator(FunctionOperator):
         """Fire the window for one key only: a late record has arrived."""
         found = [value for start in self._open_slices(window) if (value := self._cells(start)[key]) is not None]
         if found:
-            self._call_function(key, window, self._adding.result(own(self._adding.merged(found))))
+            self._enter(window)
+            result = self._adding.result(own(self._adding.merged(found)))
+            self._call_function(key, result, window + self._slices.size - 1)
 
-    def _call_function(self, key: UserValue, window: int, result: UserValue) -> None:
-        if result is None:
-            return
-        self._enter(key, window)
-        records = [result] if self._operation.is_single else result
-        results = self._call(visible(key), self._context, records)
-        self._out.results(results, window + self._slices.size - 1)
+    def _call_function(self, key: UserValue, result: UserValue, last: int) -> None:
+        """Call the window function for a key. ``last``: the last millisecond of the window, which was entered before."""
+        if result is not None:
+            self._keys.slot = key
+            records = [result] if self._is_single else result
+            self._out.results(self._call(visible(key), self._context, records), last)
 
     def _contents(self, window: int) -> dict[UserValue, UserValue]:
         """Return the value of each key in a window; None: the key has nothing."""
@@ -342,9 +347,8 @@ class SlicedWindowOperator(FunctionOperator):
     def _open_slices(self, window: int) -> list[int]:
         return [start for start in self._slices.of_window(window) if start in self._open]
 
-    def _enter(self, key: UserValue, window: int) -> None:
-        """Set the current key, and the window in the function's context."""
-        self._keys.slot = key
+    def _enter(self, window: int) -> None:
+        """Set the window in the function's context: one object for all keys."""
         found = self._window(window)
         self._context.enter(found, lambda: bytes_of(found, _SERIALIZER))
 

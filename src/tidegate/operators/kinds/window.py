@@ -20,8 +20,8 @@ from tidegate.operators.contracts.specs import WindowingSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.codegen import LoopSource
-from tidegate.operators.loop.ownership import own
-from tidegate.operators.windows.assigner import MergingWindowAssigner
+from tidegate.operators.loop.ownership import ATOMS, own
+from tidegate.operators.windows.assigner import MergingWindowAssigner, by_processing_time
 from tidegate.operators.windows.contexts import (
     LATE_RECORDS_DROPPED,
     Emission,
@@ -41,6 +41,8 @@ from tidegate.state.keys import visible
 from tidegate.state.snapshot import OperatorSnapshot
 
 _CONTINUE = TriggerResult.CONTINUE
+_MOST_SLOTS = 50_000
+"""The most slots that are kept to be used again."""
 
 
 class WindowOperator(FunctionOperator):
@@ -62,6 +64,7 @@ class WindowOperator(FunctionOperator):
         if isinstance(operation.assigner, MergingWindowAssigner):
             self._merger: MergingWindowAssigner[UserValue, Window] = operation.assigner
         self._by_event_time = self._assigner.is_event_time()
+        self._windows_at = by_processing_time(operation.assigner)
         self._serializer = self._assigner.get_window_serializer()
         self.windows = kind_of(self._serializer)
         self._trigger_context = OperatorTriggerContext(backend, self, runtime)
@@ -69,12 +72,14 @@ class WindowOperator(FunctionOperator):
         self._evictor_context = OperatorEvictorContext(self, runtime)
         self._window_context = WindowContext(self, runtime, backend, merging=self._merges)
         self._call, self._clear = operation.caller(), operation.clearer()
-        self._out = Emission(setup.emit, operation.convert)
+        self._out = Emission(setup.emit, operation.convert, self.operator.output_type)
         self._dropped = runtime.get_metrics_group().counter(LATE_RECORDS_DROPPED)
         self._contents: UserValue = None
         self._seen: Window | None = None
         """The window of the last record that was added; ``_namespace`` and ``_ends`` are those of this window."""
         self._namespace, self._ends = b"", MIN_WATERMARK
+        self._slots: dict[UserValue, UserValue] | None = None
+        """The slots of keys in the window of several records in a row; None: it is the window of one record so far."""
 
     def processing_time(self) -> int:
         return self._keys.time
@@ -99,8 +104,12 @@ class WindowOperator(FunctionOperator):
     def take(self, value: UserValue, timestamp: int | None) -> None:
         """Take a record of the current key."""
         time = MIN_WATERMARK if timestamp is None else timestamp
-        value = own(value)
-        windows = self._assigner.assign_windows(value, time, self._assigner_context)
+        if value.__class__ not in ATOMS:
+            value = own(value)
+        if self._windows_at is None:
+            windows = self._assigner.assign_windows(value, time, self._assigner_context)
+        else:
+            windows = self._windows_at(self._keys.time)
         key = self._keys.slot
         skipped = True
         if self._merges:
@@ -131,11 +140,18 @@ class WindowOperator(FunctionOperator):
         for window in windows:
             if window is not self._seen:
                 self._seen, self._namespace, self._ends = window, self._bytes(window), self._cleanup_time(window)
+                slots = self._slots = None
+            elif (slots := self._slots) is None or len(slots) > _MOST_SLOTS:
+                slots = self._slots = {}
             namespace, ends = self._namespace, self._ends
             if by_event_time and ends <= self.watermark:
                 continue
             added = True
-            slot = slot_of(key, namespace)
+            slot = None if slots is None else slots.get(key)
+            if slot is None:
+                slot = slot_of(key, namespace)
+                if slots is not None:
+                    slots[key] = slot
             keys.slot = slot
             keys.scoped = True
             contents.add(content)

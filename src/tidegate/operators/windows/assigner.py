@@ -7,7 +7,7 @@ Tumbling and sliding windows exist for event time and for processing time. Flink
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, TypeVar
 
 from tidegate.base.clock import MIN_WATERMARK
@@ -46,12 +46,12 @@ class WindowAssigner(ABC, Generic[T, W]):
 
     @abstractmethod
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext, /
     ) -> Collection[W]:
         """Return the windows of a record. ``timestamp``: the least 64-bit integer if the record has none."""
 
     @abstractmethod
-    def get_default_trigger(self, env: object) -> Trigger[T, W]:
+    def get_default_trigger(self, env: object, /) -> Trigger[T, W]:
         """Return the trigger of windows without a trigger of their own."""
 
     @abstractmethod
@@ -74,7 +74,7 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
             """Merge these windows into this window."""
 
     @abstractmethod
-    def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]) -> None:
+    def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W], /) -> None:
         """Call the callback with the windows of a key that become one."""
 
 
@@ -282,3 +282,14 @@ def aligned_event_time(assigner: object) -> AlignedWindows | None:
     if not isinstance(assigner, _Aligned) or type(assigner) not in (TumblingEventTimeWindows, SlidingEventTimeWindows):
         return None
     return AlignedWindows(assigner._size, assigner._slide, assigner._offset)
+
+
+def by_processing_time(assigner: object) -> Callable[[int], Collection[TimeWindow]] | None:
+    """Return the function that finds the windows of a tumbling or sliding processing-time assigner by the time. None for
+    anything else, also for a subclass."""
+    if isinstance(assigner, _Aligned) and type(assigner) in (
+        TumblingProcessingTimeWindows,
+        SlidingProcessingTimeWindows,
+    ):
+        return assigner._windows
+    return None

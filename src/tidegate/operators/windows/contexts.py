@@ -12,11 +12,12 @@ from typing import Any, Protocol
 from tidegate.base.arguments import shown
 from tidegate.base.errors import StateAccessError
 from tidegate.base.user_code import UserFunction, UserValue
+from tidegate.common.typeinfo import TupleTypeInfo, TypeInformation
 from tidegate.graph.transformation import OutputTag
 from tidegate.metrics.metricbase import MetricGroup
 from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.functions import SubtaskRuntimeContext
-from tidegate.operators.loop.ownership import own
+from tidegate.operators.loop.ownership import ATOMS, is_immutable, own
 from tidegate.operators.windows.assigner import WindowAssigner
 from tidegate.operators.windows.evictors import Evictor
 from tidegate.operators.windows.trigger import Trigger
@@ -200,10 +201,17 @@ _BATCH = 4096
 
 class Emission:
     """Collect results. ``emit``: takes the batches. ``convert``: converts results to values of the declared type, or
-    None; a result with a tag stays unchanged."""
+    None; a result with a tag stays unchanged. ``declared``: the type of the results; a tuple of a type that cannot change
+    is not copied."""
 
-    def __init__(self, emit: Callable[[Batch], None], convert: Callable[[UserValue], UserValue] | None) -> None:
+    def __init__(
+        self,
+        emit: Callable[[Batch], None],
+        convert: Callable[[UserValue], UserValue] | None,
+        declared: TypeInformation | None,
+    ) -> None:
         self._emit, self._convert = emit, convert
+        self._flat = convert is None and isinstance(declared, TupleTypeInfo) and is_immutable(declared)
         self._values: list[UserValue] = []
         self._times: list[int | None] = []
 
@@ -213,10 +221,16 @@ class Emission:
 
     def results(self, results: Iterable[UserValue] | None, time: int) -> None:
         """Add the output of a user function, which the function may still change."""
-        values, convert = self._values, self._convert
+        values, convert, flat = self._values, self._convert, self._flat
         for result in results or ():
-            tagged = result.__class__ is tuple and len(result) == 2 and result[0].__class__ is OutputTag
-            values.append(own(result if convert is None or tagged else convert(result)))
+            kind = result.__class__
+            tagged = kind is tuple and len(result) == 2 and result[0].__class__ is OutputTag
+            if convert is not None and not tagged:
+                values.append(own(convert(result)))
+            elif kind in ATOMS or (flat and kind is tuple and not tagged):
+                values.append(result)
+            else:
+                values.append(own(result))
         self._times.extend([time] * (len(values) - len(self._times)))
 
     def owned(self, results: list[UserValue], time: int) -> None:

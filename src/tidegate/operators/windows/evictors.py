@@ -61,13 +61,13 @@ class Evictor(ABC, Generic[T, W]):
 
     @abstractmethod
     def evict_before(
-        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext, /
     ) -> None:
         """Remove records before the function is called."""
 
     @abstractmethod
     def evict_after(
-        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext, /
     ) -> None:
         """Remove records after the function was called."""
 

@@ -20,7 +20,7 @@ class SessionWindowTimeGapExtractor(ABC):
     """Return for each record how many milliseconds its session stays open after the record."""
 
     @abstractmethod
-    def extract(self, element: UserValue) -> int:
+    def extract(self, element: UserValue, /) -> int:
         """Return how long the session of this record waits for the next record, in milliseconds; must be greater than
         0."""
 

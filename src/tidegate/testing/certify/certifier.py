@@ -10,7 +10,11 @@ from typing import Any
 
 from tidegate.base.errors import StateAccessError, TidegateError
 from tidegate.base.portable_errors import RemoteTraceback
+from tidegate.datastream.functions import AggregateFunction
 from tidegate.graph.transformation import Program, Transformation
+from tidegate.operators.windows.assigner import WindowAssigner
+from tidegate.operators.windows.evictors import Evictor
+from tidegate.operators.windows.trigger import Trigger
 from tidegate.testing.certify import code, probes
 from tidegate.testing.certify.findings import Finding, Report
 from tidegate.testing.certify.isolation import TOLD
@@ -35,6 +39,12 @@ _CURES = {
     probes.DEFAULT: "use None as the default, and keep what must survive in state",
     probes.GLOBAL: "keep it in state: a global variable is lost with its worker",
     probes.CAPTURED: "keep it in state: a captured variable is lost with its worker",
+}
+_CURES_IN_WINDOWS: dict[type[Any], str] = {
+    Trigger: "keep it in the state of the window: ctx.get_partitioned_state(...)",
+    Evictor: "decide by the elements, the window and the context: an evictor has no state",
+    WindowAssigner: "decide by the element and its timestamp: an assigner has no state",
+    AggregateFunction: "keep it in the accumulator",
 }
 _KINDS = {
     probes.FIELD: ("field-as-state", "A field is used as state"),
@@ -67,8 +77,8 @@ class Certifier:
         """Two runs without any difference give different results."""
         self._lost_with_worker: str | None = None
         """How the result differs if each round runs in a new worker, where no line explains that."""
-        self._remembers = False
-        """Something that a function can remember has changed in a run."""
+        self._remembered: list[str] = []
+        """What functions can remember outside of state, and has changed in a run."""
 
     def reference(self) -> dict[str, Counter[str]] | None:
         """Run the job without faults, in rounds as small as useful. None: it fails, which is a finding."""
@@ -140,6 +150,7 @@ class Certifier:
 
         fresh = self._fresh_fingerprints()
         self._plain(self._schedule, look=look)
+        self._remembered = [f"{kind} {name!r} of operator {operator!r}" for operator, kind, name in changed]
         outcome = self._plain(replace(self._schedule, new_workers=True))
         differ = self._differ(outcome)
         if differ is None or self._unstable:
@@ -148,8 +159,8 @@ class Certifier:
         for (operator, kind, name), obj in changed.items():
             line = probes.line_of(obj, kind, name)
             if line is not None:
-                found.append(_remembers(self._with_place(operator), kind, name, line, differ))
-        self._lost_with_worker, self._remembers = None if found else differ, bool(changed)
+                found.append(_remembers(self._with_place(operator), kind, name, line, differ, obj))
+        self._lost_with_worker = None if found else differ
         self.report.add(*found)
 
     def _report_lost(self) -> None:
@@ -272,16 +283,19 @@ class Certifier:
         ]
         for schedule in every:
             differ = self._differ(self._plain(schedule))
-            if differ is not None and not self._remembers:
+            if differ is not None and not self._remembered:
                 self._lost_with_worker = (
                     None  # the order explains it: a new worker reads keys from storage in another order
                 )
             if differ is not None and not self.report.findings:
                 self._depends_on_order = True
-                self.report.notes.append(
+                note = (
                     "the result depends on the order in which records of several splits, inputs or keys arrive, which no job can "
                     f"rely on: results after failures are not compared ({differ}; schedule: {schedule})"
                 )
+                if self._remembered:
+                    note += f"; or it depends on what the keys of a worker share: {', '.join(self._remembered)} changes"
+                self.report.notes.append(note)
                 return
 
     def _compare_processes(self, other: dict[str, Counter[str]]) -> None:
@@ -428,11 +442,11 @@ def _without_uid(t: Transformation) -> Finding:
     )
 
 
-def _remembers(operator: str, kind: str, name: str, line: str, differ: str) -> Finding:
+def _remembers(operator: str, kind: str, name: str, line: str, differ: str, obj: Any) -> Finding:
     short, title = _KINDS[kind]
-    return Finding(
-        short, title, operator, line, f"{kind} {name!r} changes, and is lost with its worker; {differ}", _CURES[kind]
-    )
+    cure = next((cure for parts, cure in _CURES_IN_WINDOWS.items() if isinstance(obj, parts)), _CURES[kind])
+    found = f"{kind} {name!r} changes, and is lost with its worker; {differ}"
+    return Finding(short, title, operator, line, found, cure)
 
 
 def _first_line(error: BaseException) -> str:

@@ -20,26 +20,22 @@ _MUTATORS = {
 _LIFE_CYCLE = {"__init__", "open", "close", "__new__", "__setstate__"}
 
 
-def unwrapped(function: Any) -> Any:
-    """Return the user's own function."""
-    seen = set()
-    while id(function) not in seen:
-        seen.add(id(function))
-        if isinstance(function, FunctionWrapper):
-            function = function.wrapped
-    return function
-
-
 def user_objects(function: Any) -> list[Any]:
-    """Return the user's objects in a function of an operator: the function, or the functions of a window operation."""
-    function = unwrapped(function)
-    if _is_users_object(function):
-        return [function]
-    found = []
-    for value in vars(function).values() if hasattr(function, "__dict__") else ():
-        if value is not function and (_is_users_object(unwrapped(value)) or _is_ours(value)):
-            found += user_objects(value)
-    return found
+    """Return the user's objects in a function of an operator: the function; or trigger, evictor, assigner, aggregate and function
+    of a window operation."""
+    found: dict[int, Any] = {}
+    seen: set[int] = set()
+    waiting = [function]
+    while waiting:
+        one = waiting.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if _is_users_object(one):
+            found[id(one)] = one
+        elif one is function or _is_ours(one):
+            waiting += getattr(one, "__dict__", {}).values()
+    return list(found.values())
 
 
 def _is_users_object(value: Any) -> bool:
