@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
-from typing import Any, NoReturn
+from typing import Any
 
+from tests.forked_drivers import start_drivers
 from tests.simulation.executor import SimulatedExecutor
 from tests.sources import ScriptedSource
-from tidegate.base import faults
 from tidegate.common import Configuration, Encoder, SimpleStringSchema, Types, WatermarkStrategy
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.base import DeliveryGuarantee
@@ -22,7 +21,6 @@ from tidegate.datastream.connectors.file_system import BucketAssigner, FileSink,
 from tidegate.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink
 from tidegate.datastream.connectors.postgresql import PostgreSqlSink, Table
 from tidegate.runtime import master as _master  # noqa: F401
-from tidegate.testing import kill_hook
 
 
 def main(directory: str) -> None:
@@ -79,30 +77,5 @@ def _topic(servers: str, topic: str) -> Any:
     )
 
 
-def _start_drivers() -> None:
-    for line in sys.stdin:
-        directory, log, environment = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            _become_driver(directory, log, environment)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-
-
-def _become_driver(directory: str, log: str, environment: dict[str, str]) -> NoReturn:
-    os.environ.update(environment)
-    stream = os.open(log, os.O_WRONLY | os.O_CREAT)
-    for number in (1, 2):
-        os.dup2(stream, number)
-    faults.install(kill_hook.hook)
-    code = 1
-    try:
-        main(directory)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1]) if sys.argv[1:] else _start_drivers()
+    main(sys.argv[1]) if sys.argv[1:] else start_drivers(main)

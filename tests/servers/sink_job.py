@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sqlite3
-import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from tests.forked_drivers import start_drivers
 from tests.simulation.executor import TARGET
 from tests.sources import ScriptedSource
-from tidegate.base import faults
 from tidegate.base.hashing import new_token
 from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
 from tidegate.common.types import Row
@@ -46,7 +42,6 @@ from tidegate.operators.contracts.sink import (
     WriterContext,
 )
 from tidegate.runtime import master as _master  # noqa: F401
-from tidegate.testing import kill_hook
 
 COUNT, BUCKET = 400, 100
 ROW = Types.ROW_NAMED(["n"], [Types.LONG()])
@@ -240,26 +235,5 @@ def main(said: dict[str, Any]) -> None:
     env.execute("killed")
 
 
-def _become_driver(said: dict[str, Any], log: str, environment: dict[str, str]) -> NoReturn:
-    os.environ.update(environment)
-    stream = os.open(log, os.O_WRONLY | os.O_CREAT)
-    for number in (1, 2):
-        os.dup2(stream, number)
-    faults.install(kill_hook.hook)
-    code = 1
-    try:
-        main(said)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
 if __name__ == "__main__":
-    for line in sys.stdin:
-        said, log, environment = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            _become_driver(said, log, environment)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    start_drivers(main)

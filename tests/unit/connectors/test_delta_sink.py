@@ -9,24 +9,18 @@ from typing import Any
 import pytest
 from pyarrow import table
 
+from tests.unit.connectors.table_contract import ROW, TableContract, row
 from tidegate.base import faults
 from tidegate.base.errors import ConfigurationError, OutputLostError, RetryableCommitError
-from tidegate.common import Row, Types
+from tidegate.common import Types
 from tidegate.connectors.tables.delta import DeltaSink
-from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 
 pytestmark = pytest.mark.slow  # an interpreter that has used deltalake was once seen to abort at its exit
 
-ROW = Types.ROW_NAMED(["n", "text"], [Types.LONG(), Types.STRING()])
-
 
 def delta() -> Any:
     return importlib.import_module("deltalake")
-
-
-def row(number: int) -> Row:
-    return Row(n=number, text=f"t{number}")
 
 
 def read(directory: Path) -> list[Any]:
@@ -36,33 +30,12 @@ def read(directory: Path) -> list[Any]:
     return [row(r["n"]) for r in rows if r["text"] == f"t{r['n']}"]
 
 
-class TestDelta(SinkContract):
-    commits_in_parts = False
-
+class TestDelta(TableContract):
     def make_sink(self, directory: Path) -> DeltaSink:
         return DeltaSink(str(directory / "table"), ROW)
 
-    def value(self, number: int) -> Any:
-        return number
-
-    def _run(self, directory: Path, parallelism: int = 2) -> SinkRun:
-        return SinkRun(self.make_sink(directory), str(directory / "staging"), row, parallelism)
-
     def visible(self, directory: Path) -> list[Any]:
         return [r.n for r in read(directory)]
-
-    def leftovers(self, directory: Path) -> list[str]:
-        staged = directory / "staging" / "batches"
-        return [file.name for file in staged.iterdir()] if staged.exists() else []
-
-    def test_random_runs_with_crashes_and_rescales(self, tmp_path: Path) -> None:
-        run = self._run(tmp_path)
-        for number in range(6):
-            run.step(3, checkpoint=number % 2 == 1)
-            run.accept(run.attempt(2, checkpoint=True), 2)
-            run.complete()
-            run.restore(parallelism=1 + number % 3)
-        self._check_end(run, tmp_path)
 
 
 def test_one_commit_for_each_checkpoint_with_its_id(tmp_path: Path) -> None:

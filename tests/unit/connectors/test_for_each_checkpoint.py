@@ -9,22 +9,13 @@ from typing import Any
 import pytest
 
 from tidegate.base.errors import ArgumentTypeError, CommitError, OutputLostError, ProgramError
-from tidegate.connectors.frames import for_each_checkpoint
-from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink, kept_records
+from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.operators.contracts.sink import SinkGuarantee
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 
-
-@pytest.fixture(autouse=True)
-def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the DataFrame by the list of its records."""
-
-    def frame_of(files: list[str], type_info: Any) -> list[Any]:
-        return [record for file in files for record in kept_records(file)]
-
-    monkeypatch.setattr(for_each_checkpoint, "dataframe_of", frame_of)
+pytestmark = pytest.mark.usefixtures("lists_instead_of_frames")
 
 
 def written_by_id(directory: Path) -> Any:

@@ -10,14 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.unit.connectors.table_contract import ROW, TableContract, row
 from tidegate.base import faults, secrets
 from tidegate.base.errors import ConfigurationError, OutputLostError, RetryableCommitError, ServiceError
-from tidegate.common import Row, Types
+from tidegate.common import Types
 from tidegate.connectors.tables.iceberg import IcebergSink
-from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 
-ROW = Types.ROW_NAMED(["n", "text"], [Types.LONG(), Types.STRING()])
 NAME = "shop.orders"
 PAGE = Path(__file__).parents[3] / "docs" / "iceberg.md"
 
@@ -42,10 +41,6 @@ def make_table(directory: Path, schema: pa.Schema, **stored: str) -> None:
     catalog.create_table(NAME, schema, properties=stored)
 
 
-def row(number: int) -> Row:
-    return Row(n=number, text=f"t{number}")
-
-
 def numbers_in(directory: Path) -> list[int]:
     catalog = catalog_in(directory)
     if not catalog.table_exists(NAME):
@@ -55,33 +50,12 @@ def numbers_in(directory: Path) -> list[int]:
 
 
 @pytest.mark.slow
-class TestIceberg(SinkContract):
-    commits_in_parts = False
-
+class TestIceberg(TableContract):
     def make_sink(self, directory: Path) -> IcebergSink:
         return sink_in(directory)
 
-    def value(self, number: int) -> Any:
-        return number
-
-    def _run(self, directory: Path, parallelism: int = 2) -> SinkRun:
-        return SinkRun(self.make_sink(directory), str(directory / "staging"), row, parallelism)
-
     def visible(self, directory: Path) -> list[Any]:
         return numbers_in(directory)
-
-    def leftovers(self, directory: Path) -> list[str]:
-        staged = directory / "staging" / "batches"
-        return [file.name for file in staged.iterdir()] if staged.exists() else []
-
-    def test_random_runs_with_crashes_and_rescales(self, tmp_path: Path) -> None:
-        run = self._run(tmp_path)
-        for number in range(6):
-            run.step(3, checkpoint=number % 2 == 1)
-            run.accept(run.attempt(2, checkpoint=True), 2)
-            run.complete()
-            run.restore(parallelism=1 + number % 3)
-        self._check_end(run, tmp_path)
 
 
 def test_one_commit_for_each_checkpoint_with_its_id(tmp_path: Path) -> None:

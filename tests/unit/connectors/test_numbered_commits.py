@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from tests.unit.connectors.table_contract import ROW, row
 from tests.unit.connectors.test_for_each_checkpoint import written_by_id
 from tests.unit.connectors.test_own_sinks import Journal, lines
 from tidegate.base.errors import JobCancelledError, RoundError, StorageError
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
-from tidegate.connectors.frames import for_each_checkpoint
-from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink, kept_records
+from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink
 from tidegate.connectors.functions.write_ahead import DatabaseCheckpointCommitter
 from tidegate.connectors.staged_file import mark_for, mark_of, with_numbers, without_done
 from tidegate.connectors.values.ranges import NumberSequenceSource
@@ -33,6 +33,8 @@ from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulation.engine import SimulatedEngine
 
 COUNT = 60
+
+pytestmark = pytest.mark.usefixtures("lists_instead_of_frames")
 
 
 class Engine(SimulatedEngine):
@@ -98,14 +100,6 @@ def run_job(
 EXPECTED = [number for number in range(COUNT) if sparse(number)]
 
 
-@pytest.fixture(autouse=True)
-def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def frame_of(files: list[str], type_info: Any) -> list[Any]:
-        return [record for file in files for record in kept_records(file)]
-
-    monkeypatch.setattr(for_each_checkpoint, "dataframe_of", frame_of)
-
-
 def read_by_id(directory: Path) -> list[int]:
     return sorted(value for file in directory.glob("checkpoint-*") for value in json.loads(file.read_text()))
 
@@ -140,7 +134,7 @@ def check_a_job_that_begins_anew(
 @pytest.mark.slow  # as every test that loads deltalake
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
 def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, mode: str) -> None:
-    from tests.unit.connectors.test_delta_sink import ROW, delta
+    from tests.unit.connectors.test_delta_sink import delta
     from tidegate.connectors.tables.delta import DeltaSink
 
     class Rows(_ToRows, DeltaSink):
@@ -154,7 +148,7 @@ def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, 
 
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
 def test_the_same_of_iceberg_tables_and_of_a_job_that_begins_anew(tmp_path: Path, mode: str) -> None:
-    from tests.unit.connectors.test_iceberg_sink import NAME, ROW, numbers_in, properties
+    from tests.unit.connectors.test_iceberg_sink import NAME, numbers_in, properties
     from tidegate.connectors.tables.iceberg import IcebergSink
 
     class Rows(_ToRows, IcebergSink):
@@ -181,8 +175,6 @@ class _Rows:
         self.prepare_commit, self.abort, self.close = writer.prepare_commit, writer.abort, writer.close
 
     def write_batch(self, values: list[int], timestamps: Any) -> None:
-        from tests.unit.connectors.test_iceberg_sink import row
-
         self._writer.write_batch([row(value) for value in values], timestamps)
 
 
