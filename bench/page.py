@@ -2,6 +2,9 @@
 
 ``python -m bench.page [PAIRS] [SECONDS]``. The job runs on Spark; the pages read the events of ``tidegate run --web``, whose server
 is in the driver itself: the worst case. The processor time is that of the driver, its JVM and its workers.
+
+On a machine that others use, the throughput of two measurements differs by far more than the pages cost. So the last line says what
+the pages take directly: the driver's own process, without JVM and workers, uses more processor time while they are open.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -78,17 +81,18 @@ class Job:
     def records(self) -> int:
         return int(json.loads(self._exchange("/tidegate/page/jobs/bench")[0])["details"]["totals"]["records"])
 
-    def seconds(self) -> float:
-        """Return the processor time of the driver and all processes below it."""
-        total = 0.0
+    def seconds(self) -> tuple[float, float]:
+        """Return the processor time of the driver and all processes below it, and that of the driver alone."""
         root = psutil.Process(self.process.pid)
-        for each in (root, *root.children(recursive=True)):
+        own = root.cpu_times()
+        total = alone = own.user + own.system
+        for each in root.children(recursive=True):
             try:
                 times = each.cpu_times()
             except psutil.NoSuchProcess:
                 continue
             total += times.user + times.system
-        return total
+        return total, alone
 
     def end(self) -> None:
         self.process.terminate()
@@ -121,15 +125,25 @@ class Pages:
             connection.close()
 
 
-def measured(job: Job, pages: int, seconds: float) -> tuple[float, int]:
-    """Return records for each second of processor time, and how many events all pages got."""
+class Measured(NamedTuple):
+    """``speed``: records for each second of processor time. ``used`` and ``driver``: seconds of processor time a second, of all
+    processes and of the driver alone. ``events``: how many all pages got."""
+
+    speed: float
+    used: float
+    driver: float
+    events: int
+
+
+def measured(job: Job, pages: int, seconds: float) -> Measured:
     shown = Pages(job, pages)
     time.sleep(1.0)
-    records, used = job.records(), job.seconds()
+    records, (used, alone), began = job.records(), job.seconds(), time.monotonic()
     time.sleep(seconds)
-    result = (job.records() - records) / (job.seconds() - used)
+    read, (used_now, alone_now) = job.records() - records, job.seconds()
+    passed = time.monotonic() - began
     shown.close()
-    return result, shown.events
+    return Measured(read / (used_now - used), (used_now - used) / passed, (alone_now - alone) / passed, shown.events)
 
 
 def main(pairs: int, seconds: float) -> None:
@@ -138,17 +152,24 @@ def main(pairs: int, seconds: float) -> None:
         try:
             while job.records() < 1_000_000:  # Spark and the workers are warm
                 time.sleep(0.2)
-            ratios = []
+            ratios, costs = [], []
             for number in range(pairs):
                 first = (0, PAGES) if number % 2 else (PAGES, 0)
                 found = {pages: measured(job, pages, seconds) for pages in first}
-                ratios.append(found[PAGES][0] / found[0][0])
+                without, with_pages = found[0], found[PAGES]
+                ratios.append(with_pages.speed / without.speed)
+                costs.append((with_pages.driver - without.driver, with_pages.used))
                 print(
-                    f"pair {number + 1}: {found[0][0]:,.0f} records/s of processor without pages, "
-                    f"{found[PAGES][0]:,.0f} with {PAGES} ({found[PAGES][1]} events): {ratios[-1]:.3f}",
+                    f"pair {number + 1}: {without.speed:,.0f} records/s of processor without pages, {with_pages.speed:,.0f} with "
+                    f"{PAGES} ({with_pages.events} events): {ratios[-1]:.3f}; driver {1000 * without.driver:.0f} and "
+                    f"{1000 * with_pages.driver:.0f} ms/s of {1000 * with_pages.used:.0f}",
                     flush=True,
                 )
             print(f"median of {pairs} pairs: {statistics.median(ratios):.3f}, mean {statistics.mean(ratios):.3f}")
+            cost, used = (statistics.median(each) for each in zip(*costs, strict=True))
+            print(
+                f"the pages cost {1000 * cost:.1f} ms of {1000 * used:.0f} ms a second: throughput {1 - cost / used:.4f}"
+            )
         finally:
             job.end()
 

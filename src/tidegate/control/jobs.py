@@ -221,10 +221,11 @@ def _climbs(text: str) -> bool:
 
 
 def lies_below(target: str, place: str) -> bool:
-    return (_resolved(target) + "/").startswith(_resolved(place).rstrip("/") + "/")
+    return (resolved(target) + "/").startswith(resolved(place).rstrip("/") + "/")
 
 
-def _resolved(address: str) -> str:
+def resolved(address: str) -> str:
+    """Return a local path without links, and any other address as it is."""
     if address.startswith("file://"):
         address = address.removeprefix("file://")
     return address if _SCHEME.match(address) else os.path.realpath(address)

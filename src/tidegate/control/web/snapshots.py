@@ -1,12 +1,15 @@
 """The state browser: what is in a retained checkpoint or savepoint, its entries as texts, and the difference of two.
 
-Only snapshots in the directories of known jobs are opened. Their pickles are loaded as the job itself would load them, and a
-pickle runs code of its writer: a path that anybody could have written to stays closed here.
+Only snapshots in the directories of known jobs are opened, and only those that the user of this server or root has written. Their
+pickles are loaded as the job itself would load them, and a pickle runs code of its writer: a path that anybody could have written
+to stays closed here.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -17,8 +20,8 @@ from tidegate.base.errors import RefusedError, SnapshotError, TidegateError
 from tidegate.base.files import Files
 from tidegate.checkpoint.disposal import dispose
 from tidegate.checkpoint.history import CheckpointStatus, list_checkpoints
-from tidegate.checkpoint.metadata import SAVEPOINT
-from tidegate.control.jobs import checked_target, lies_below
+from tidegate.checkpoint.metadata import FILE_NAME, SAVEPOINT
+from tidegate.control.jobs import checked_target, lies_below, resolved
 from tidegate.control.messages import OperationStatus
 from tidegate.control.registry import directories_in_use
 from tidegate.control.shown import ShownJob, ShownJobs
@@ -136,7 +139,26 @@ def opened(jobs: ShownJobs, path: str) -> SnapshotReader:
             found="it is not below a directory of a listed job, and no listed job has made it",
             cure=f"open it in a terminal, if you trust it: tidegate state {path}",
         )
+    _check_writer(text)
     return SnapshotReader(path)
+
+
+def _check_writer(path: str) -> None:
+    """Refuse a local snapshot that another user could have written: a job's directory for savepoints may be one for everybody."""
+    place = resolved(path)
+    for each in (place, os.path.join(place, FILE_NAME)) if place.startswith("/") else ():
+        try:
+            facts = os.stat(each)
+        except OSError:  # SnapshotReader says what is missing
+            return
+        foreign = facts.st_uid not in (0, os.geteuid())
+        if foreign or facts.st_mode & stat.S_IWOTH:
+            raise RefusedError(
+                "Only snapshots that nobody else could write are opened here, because a snapshot can run code",
+                where=each,
+                found=f"its owner is the user {facts.st_uid}" if foreign else "every user may write there",
+                cure=f"open it in a terminal, if you trust it: tidegate state {path}",
+            )
 
 
 def _places(job: ShownJob) -> Iterator[str]:

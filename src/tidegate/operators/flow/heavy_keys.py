@@ -9,7 +9,6 @@ for heavy ones. The counts are estimates.
 from __future__ import annotations
 
 import hashlib
-import heapq
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -78,8 +77,9 @@ class KeySampler:
         if not self._records:
             return None
         least = self._records * _WORTH
-        heaviest = heapq.nlargest(_SENT, self._counts.items(), key=itemgetter(1))
-        return Heavy(self._records, tuple((self._text(key), count) for key, count in heaviest if count >= least))
+        heavy = [(key, count) for key, count in self._counts.items() if count >= least]
+        heavy.sort(key=itemgetter(1), reverse=True)
+        return Heavy(self._records, tuple((self._text(key), count) for key, count in heavy[:_SENT]))
 
     def _text(self, key: Any) -> str:
         text = reprlib_repr(visible(key))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,6 +106,35 @@ def test_state_browser_shows_entries_and_the_difference_of_two(driver: Start, br
     assert status == 200 and not Path(paths[0], "_metadata").exists()
     status, problem = browser.ask("GET", f"/tidegate/page/snapshots/operators?path={paths[0]}")
     assert status == 404 and paths[0] in problem["message"]
+
+
+@pytest.mark.parametrize("how", ["elsewhere", "foreign", "foreign metadata", "open to all", "linked"])
+def test_snapshot_that_others_could_have_written_is_not_opened(
+    driver: Start, browser: Browser, tmp_path: Path, how: str
+) -> None:
+    """A link to the page may name any path, and a snapshot runs code of its writer."""
+    if how.startswith("foreign") and os.geteuid():
+        pytest.skip("only root can give files away")
+    driver("one", **{"execution.checkpointing.savepoint-dir": f"{tmp_path}/sp"}).running()
+    own = browser.done("one", "/savepoints", {})["result"].removeprefix("file://")
+    theirs = tmp_path / ("other" if how in ("elsewhere", "linked") else "sp") / "theirs"
+    shutil.copytree(own, theirs)
+    shown = theirs
+    if how == "linked":
+        shown = tmp_path / "sp" / "link"
+        shown.symlink_to(theirs)
+    elif how == "open to all":
+        theirs.chmod(0o777)
+    elif how == "foreign":
+        os.chown(theirs, 65534, 65534)
+    elif how == "foreign metadata":
+        os.chown(theirs / "_metadata", 65534, 65534)
+    for path in (f"{shown}", f"file://{shown}", f"{shown}/_metadata"):
+        status, problem = browser.ask("GET", f"/tidegate/page/snapshots/operators?path={path}")
+        assert status == 409 and "a snapshot can run code" in problem["message"], (path, status, problem)
+        status, problem = browser.ask("POST", "/tidegate/page/snapshots/dispose", {"path": path})
+        assert status == 409 and (theirs / "_metadata").exists()
+    assert browser.page(f"/snapshots/operators?path={own}")
 
 
 def test_died_driver_is_said_so_with_what_is_known(driver: Start, browser: Browser) -> None:
