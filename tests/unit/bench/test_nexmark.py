@@ -351,6 +351,8 @@ def test_resumed_run_leaves_out_what_the_same_commit_has_measured(
     assert nexmark.run.is_measured(args, "q5") is expected
     assert not nexmark.run.is_measured(args, "q7")
     assert not nexmark.run.is_measured(nexmark.run.parsed(["--repeat", "3"]), "q5")
+    (tmp_path / "nexmark.json").write_text(json.dumps({"variants": {"files-hashmap": {"q16": of_query["q5"]}}}))
+    assert not nexmark.run.is_measured(args, "q16"), "the sizes of q16 are smaller"
 
 
 def test_no_query_is_begun_that_might_not_end_in_time(nexmark: Any) -> None:
