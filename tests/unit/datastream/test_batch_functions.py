@@ -168,7 +168,6 @@ def test_numpy_columns_of_different_length_fail(env: StreamExecutionEnvironment)
 
 @pytest.mark.parametrize("package", ["pandas", "polars"])
 def test_data_frames_go_in_and_out(env: StreamExecutionEnvironment, package: str) -> None:
-    pytest.importorskip(package)
     pairs = env.from_collection([("a", 1), ("b", 2), ("c", 3)], PAIR)
 
     def doubled_prices(frame: Any) -> Any:
@@ -186,8 +185,6 @@ def test_data_frames_go_in_and_out(env: StreamExecutionEnvironment, package: str
 
 @pytest.mark.parametrize("batch_format", ["arrow", "numpy", "pandas", "polars"])
 def test_values_that_a_function_only_passes_on_stay(env: StreamExecutionEnvironment, batch_format: str) -> None:
-    if batch_format in ("pandas", "polars"):
-        pytest.importorskip(batch_format)
     names = ["short", "long", "texts", "flag", "day", "counts", "inner"]
     inner = Types.ROW_NAMED(["x"], [Types.LONG()])
     types = [Types.SHORT(), Types.LONG(), Types.LIST(Types.STRING()), Types.BOOLEAN(), Types.SQL_DATE()]

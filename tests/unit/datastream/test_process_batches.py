@@ -199,9 +199,6 @@ def test_results_stay_columns_for_the_next_function(simulated: Simulated) -> Non
 
 @pytest.mark.parametrize("batch_format", ["numpy", "pandas", "polars"])
 def test_other_formats_go_in_and_out(simulated: Simulated, batch_format: str) -> None:
-    if batch_format != "numpy":
-        pytest.importorskip(batch_format)
-
     class Cheap(KeyedBatchProcessFunction):
         def process_batch(self, batch: Any, ctx: Any) -> Any:
             if batch_format == "numpy":
