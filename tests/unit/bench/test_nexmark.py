@@ -324,7 +324,7 @@ def test_processor_time_has_a_figure_where_noise_hides_the_time(nexmark: Any) ->
 
 def test_goals_are_the_geometric_mean_and_the_least_ratio(nexmark: Any) -> None:
     ratios = {"q0": 4.0, "q1": 1.0, "q2": 0.25}
-    of_query = {
+    of_query: dict[str, Any] = {
         query: {"tidegate": {"cpu_us_per_event": 1.0}, "flink-java": {"cpu_us_per_event": ratio}}
         for query, ratio in ratios.items()
     }
