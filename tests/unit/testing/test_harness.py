@@ -706,7 +706,7 @@ def test_error_in_open_is_raised() -> None:
         harness(Bad())
 
 
-def _returns_nothing(stream: Any) -> Any:
+def nothing(stream: Any) -> Any:
     return None
 
 
@@ -717,7 +717,7 @@ def _misuses() -> Iterator[tuple[Callable[[], Any], type[Exception], str]]:
     yield lambda: harness(Double(), window=TEN), ProgramError, "does not use all[\\s\\S]*window="
     yield lambda: harness(Limits(), key=first), ProgramError, "needs broadcast_state="
     yield lambda: harness(CountTrigger.of(1), key=first), ProgramError, "needs window="
-    yield lambda: pipeline_harness(_returns_nothing), ArgumentTypeError, "return the last stream"
+    yield lambda: pipeline_harness(nothing), ArgumentTypeError, "return the last stream"
     keyed = harness(Timeout(), key=first)
     yield (
         lambda: keyed.state("counts", "a"),
