@@ -11,6 +11,7 @@ from typing import Any
 import pydantic
 import pytest
 
+from tidegate.base.errors import StateFormatError
 from tidegate.operators.flow.packing import OBJECTS, Packer
 from tidegate.operators.loop.ownership import own
 
@@ -180,3 +181,59 @@ def test_no_validator_runs_when_a_model_is_copied_or_comes_back() -> None:
 def test_a_copy_of_a_model_that_copies_itself_is_left_to_pickle() -> None:
     value = OwnCopy(customer="ada")
     assert own(value) == value and own(value) is not value
+
+
+def test_a_class_that_changes_while_records_are_in_flight_gets_their_fields_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with pickle. By position, the fields of a reordered class would silently change places."""
+    orders, slots = [Order(customer="ada", amount=2), Order(customer="bob", note="x")], [Slots("ada", 2)]
+    models, objects = Packer(None).pack(orders), Packer(None).pack(slots)
+    pickled = pickle.dumps((orders, slots))
+
+    class OtherOrder(pydantic.BaseModel):
+        note: str | None = None
+        more: int = 7
+        amount: int = 1
+        customer: str
+
+    @dataclass(slots=True)
+    class OtherSlots:
+        amount: int
+        customer: str
+        more: int = 7
+
+    for name, kind in (("Order", OtherOrder), ("Slots", OtherSlots)):
+        kind.__name__ = kind.__qualname__ = name
+        monkeypatch.setitem(globals(), name, kind)
+    wanted, others = pickle.loads(pickled)
+    found = Packer(None).unpack_list(models)
+    assert [state(one) for one in found] == [state(one) for one in wanted]
+    assert [(one.customer, one.amount, one.note) for one in found] == [("ada", 2, None), ("bob", 1, "x")]
+    for (one,) in (others, Packer(None).unpack_list(objects)):
+        assert (type(one), one.amount, one.customer, hasattr(one, "more")) == (OtherSlots, 2, "ada", False)
+
+
+def test_a_record_in_flight_with_a_field_that_its_class_has_not_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = Packer(None).pack([Slots("ada", 2)])
+
+    @dataclass(slots=True)
+    class Fewer:
+        customer: str
+
+    Fewer.__name__ = Fewer.__qualname__ = "Slots"
+    monkeypatch.setitem(globals(), "Slots", Fewer)
+    with pytest.raises(StateFormatError, match="has a field that its class has not") as caught:
+        Packer(None).unpack_list(packed)
+    assert "the record's fields are amount, customer" in str(caught.value)
+    assert "class Slots of module tests.unit.operators.test_models" in str(caught.value)
+
+
+def test_records_in_flight_of_an_earlier_version_are_read() -> None:
+    """Their head has the class alone."""
+    order = Order(customer="ada", amount=2)
+    data = Packer(None).pack([order])
+    size = int.from_bytes(data[6:10], "little")
+    head = pickle.dumps(Order, 5)
+    earlier = b"".join((data[:1], b"\x01", data[2:6], len(head).to_bytes(4, "little"), head, data[10 + size :]))
+    assert Packer(None).unpack_list(earlier) == [order]

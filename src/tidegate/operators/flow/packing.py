@@ -326,32 +326,55 @@ def packed_field(data: bytes) -> int | None:
 
 OBJECTS = 0xC5
 """The first byte of packed objects. No pickle begins with it, and no array of msgpack."""
-_OBJECTS_VERSION = 1
+_OBJECTS_VERSION = 2
+_WITHOUT_FIELDS = 1
+"""The version that had the class alone. Records in flight of earlier checkpoints have it."""
 _MADE = "def made(rows):\n    out = []\n    for {fields}, in rows:\n        o = new(kind); {sets}; out.append(o)\n    return out"
 
 
+Made = Callable[[list[Any]], list[Any]]
+
+
 class _ObjectClass:
-    """How the objects of a class become rows of their fields, and back. ``name``: the pickled class."""
+    """How the objects of a class become rows of their fields, and back. ``head``: the pickled class and its fields."""
 
     def __init__(
-        self, kind: type, rows: Callable[[list[Any]], list[Any]], made: Callable[[list[Any]], list[Any]]
+        self, kind: type, fields: tuple[str, ...], rows: Made, maker: Callable[[Any, tuple[str, ...]], Made]
     ) -> None:
-        self.rows, self.made = rows, made
-        self.name = pickle.dumps(kind, 5)
+        self.fields, self.rows, self._maker, self._kind = fields, rows, maker, kind
+        self.made = maker(kind, fields)
+        self.head = pickle.dumps((kind, fields), 5)
 
     @staticmethod
     @functools.lru_cache(1_000)
     def of(kind: type) -> _ObjectClass | None:
         """Return None for a class that pickle packs as fast, packs in its own way, or cannot find by its name."""
         try:
-            if is_named_tuple(kind):
-                return _ObjectClass(kind, list, lambda rows: list(map(functools.partial(tuple.__new__, kind), rows)))
+            if is_named_tuple(kind):  # by position, as pickle does
+                return _ObjectClass(kind, (), list, _tuple_maker)
             if is_plain_model(kind):
-                return _ObjectClass(kind, _model_rows(kind), _model_maker(kind))
+                return _ObjectClass(kind, tuple(kind.model_fields), _model_rows(kind), _model_maker)  # type: ignore[attr-defined]
             slots = plain_slots(kind)
-            return _ObjectClass(kind, _row_maker(slots), _object_maker(kind, slots)) if slots else None
+            return _ObjectClass(kind, tuple(slots), _row_maker(slots), _object_maker) if slots else None
         except (pickle.PicklingError, AttributeError, TypeError):
             return None
+
+    def made_of(self, fields: tuple[str, ...]) -> Made:
+        """Return the way back for rows of other fields: the program was changed while the records were in flight. As with pickle,
+        names count, and not positions."""
+        try:
+            return self._maker(self._kind, fields)
+        except AttributeError as error:
+            raise StateFormatError(
+                "A record that was in flight has a field that its class has not",
+                where=f"class {self._kind.__qualname__} of module {self._kind.__module__}",
+                found=f"{error}; the record's fields are {', '.join(fields)}",
+                cure="restore with the program that took the checkpoint, and take a savepoint before you change the class",
+            ) from error
+
+
+def _tuple_maker(kind: type, _: tuple[str, ...]) -> Made:
+    return lambda rows: list(map(functools.partial(tuple.__new__, kind), rows))
 
 
 def _row_maker(slots: list[str]) -> Callable[[list[Any]], list[Any]]:
@@ -359,14 +382,14 @@ def _row_maker(slots: list[str]) -> Callable[[list[Any]], list[Any]]:
     return lambda values: [(fields(value),) for value in values] if len(slots) == 1 else list(map(fields, values))
 
 
-def _object_maker(kind: type, slots: list[str]) -> Callable[[list[Any]], list[Any]]:
+def _object_maker(kind: type, slots: tuple[str, ...]) -> Made:
     """Set the slots as pickle does: a frozen class refuses other ways."""
     fields = [f"f{n}" for n in range(len(slots))]
     sets = "; ".join(f"set_{field}(o, {field})" for field in fields)
     scope: dict[str, Any] = {"new": object.__new__, "kind": kind}
     scope |= {f"set_{field}": getattr(kind, slot).__set__ for field, slot in zip(fields, slots, strict=True)}
     exec(_MADE.format(fields=", ".join(fields), sets=sets), scope)
-    made: Callable[[list[Any]], list[Any]] = scope["made"]
+    made: Made = scope["made"]
     return made
 
 
@@ -398,14 +421,14 @@ def _model_rows(kind: Any) -> Callable[[list[Any]], list[Any]]:
     return rows
 
 
-def _model_maker(kind: Any) -> Callable[[list[Any]], list[Any]]:
-    names = [repr(name) for name in kind.model_fields]
+def _model_maker(kind: Any, every: tuple[str, ...]) -> Made:
+    names = [repr(name) for name in every]
     variables = [f"f{n}" for n in range(len(names))]
     fields = ", ".join(f"{name}: {variable}" for name, variable in zip(names, variables, strict=True))
-    scope: dict[str, Any] = {"new": object.__new__, "keep": keep, "kind": kind, "every": set(kind.model_fields)}
+    scope: dict[str, Any] = {"new": object.__new__, "keep": keep, "kind": kind, "every": set(every)}
     scope["named"] = lambda given: set(_unpack_texts(given))
     exec(_MODELS.format(variables="".join(f"{each}, " for each in variables), fields=fields), scope)
-    made: Callable[[list[Any]], list[Any]] = scope["made"]
+    made: Made = scope["made"]
     return made
 
 
@@ -424,17 +447,23 @@ def pack_objects(values: list[Any]) -> bytes | None:
         packed = _pack(rows)
     except (AttributeError, OverflowError, ValueError):  # a slot without a value, ints over 64 bits, lone surrogates
         return None
-    counts = len(values).to_bytes(4, "little"), len(known.name).to_bytes(4, "little")
-    return b"".join((bytes((OBJECTS, _OBJECTS_VERSION)), *counts, known.name, packed))
+    counts = len(values).to_bytes(4, "little"), len(known.head).to_bytes(4, "little")
+    return b"".join((bytes((OBJECTS, _OBJECTS_VERSION)), *counts, known.head, packed))
 
 
 def unpack_objects(data: bytes) -> list[Any]:
-    start = 10 + int.from_bytes(data[6:10], "little")
-    known = _ObjectClass.of(pickle.loads(data[10:start]))
-    if data[1] != _OBJECTS_VERSION or known is None:
+    version, start = data[1], 10 + int.from_bytes(data[6:10], "little")
+    known, fields = None, None
+    if version == _WITHOUT_FIELDS:
+        known = _ObjectClass.of(pickle.loads(data[10:start]))
+    elif version == _OBJECTS_VERSION:
+        kind, fields = pickle.loads(data[10:start])
+        known = _ObjectClass.of(kind)
+    if known is None:
         raise StateFormatError(
             "The chunk was written by another version of Tidegate, or of the class of its records",
-            found=f"objects of version {data[1]}, this is {_OBJECTS_VERSION}",
+            found=f"objects of version {version}, this is {_OBJECTS_VERSION}",
             cure="run all workers of a job with one version of Tidegate and of the program",
         )
-    return known.made(_unpack(data[start:]))
+    made = known.made if fields is None or fields == known.fields else known.made_of(fields)
+    return made(_unpack(data[start:]))
