@@ -352,10 +352,10 @@ def test_heavy_keys_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.Monk
     assert operator(view, "sums").heavy_keys == ()
 
 
-@pytest.mark.parametrize("period", [61, 64, 100, 251, 256, 4096])
+@pytest.mark.parametrize("period", [64, 61, 100, 4096])
 def test_keys_that_come_in_turn_are_not_heavy(period: int) -> None:
     sampler = KeySampler()
-    for start in range(0, 256 * 4096, 4096):
+    for start in range(0, 64 * 4096, 4096):
         sampler.look([number % period for number in range(start, start + 4096)])
     heaviest = sampler.heaviest()
     assert heaviest is not None
@@ -365,15 +365,15 @@ def test_keys_that_come_in_turn_are_not_heavy(period: int) -> None:
 @pytest.mark.parametrize("chunk", [1, 7, 100, 4096])
 def test_sampled_counts_are_near_the_real_ones_whatever_the_size_of_chunks(chunk: int) -> None:
     sampler, dice = KeySampler(), random.Random(7)
-    keys = ["a" if dice.random() < 0.3 else f"other {number}" for number in range(200_000)]
+    keys = ["a" if dice.random() < 0.3 else f"other {number}" for number in range(40_000)]
     for start in range(0, len(keys), chunk):
         sampler.look(keys[start : start + chunk])
     heaviest = sampler.heaviest()
     assert heaviest is not None
-    assert heaviest.records == 200_000
+    assert heaviest.records == 40_000
     ((text, count),) = heaviest.keys
     assert text == "'a'"
-    assert count == pytest.approx(60_000, rel=0.1)
+    assert count == pytest.approx(12_000, rel=0.1)
 
 
 def test_long_keys_are_cut() -> None:
