@@ -114,6 +114,9 @@ def _heed(client: socket.socket, over: threading.Event) -> None:
 def _forget_modules(before: set[str]) -> dict[str, tuple[int, int]]:
     """Forget the modules beside the program, so that the next run reads them again, and return their files."""
     files = []
+    sys.modules.pop(
+        "__mp_main__", None
+    )  # the program itself: multiprocessing names it so when a program imports it first
     for name in set(sys.modules) - before:
         file = getattr(sys.modules[name], "__file__", None)
         if file is None or name.split(".")[0] == "tidegate" or str(Path(file).resolve()).startswith(_INSTALLED):

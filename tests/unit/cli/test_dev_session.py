@@ -30,10 +30,11 @@ if "read" in sys.argv:
 sys.exit(7 if "seven" in sys.argv else None)
 """
 WAITS = """\
-import signal
+import time
 try:
     print("waits", flush=True)
-    signal.pause()
+    while True:
+        time.sleep(0.1)  # signal.pause() would miss a signal that arrives just before it
 except KeyboardInterrupt:
     print("interrupted")
     raise
@@ -127,6 +128,17 @@ def test_a_program_whose_client_is_killed_is_interrupted(place: Path, variables:
         assert client.stdout is not None and client.stdout.readline() == "waits\n"
         client.kill()
     assert run(place, variables, "job.py")[0] == "first [] Rome True\n", "the session is free again"
+
+
+@pytest.mark.usefixtures("session")
+def test_a_program_that_is_the_first_to_import_multiprocessing_may_be_edited(
+    place: Path, variables: dict[str, str]
+) -> None:
+    """multiprocessing, which pyspark imports, gives the program a second name, ``__mp_main__``: it is no module beside it."""
+    (place / "forks.py").write_text("import multiprocessing, os\nprint(os.getpid())\n")
+    first = run(place, variables, "forks.py")
+    (place / "forks.py").write_text("import multiprocessing, os\nprint(os.getpid())  # edited\n")
+    assert run(place, variables, "forks.py") == first
 
 
 @pytest.mark.usefixtures("session")
