@@ -85,7 +85,8 @@ def show_and_write(points: list[dict[str, Any]]) -> None:
     verdicts = [Verdict("rebuilds in 1,000 rounds, tasks at their homes", max(own, default=None), GOAL, at_least=False)]
     head = ["placement", "state MB", "rounds", "records/s", "round ms", "slowest ms", "rebuilds", "moves"]
     names = ("placement", "state_mb", "rounds", "records_a_second", "round_ms", "slowest_round_ms", "rebuilds", "moves")
-    rows = [[str(round(each[n]) if isinstance(each[n], float) else each[n]) for n in names] for each in points]
+    found = [[each.get(name, "") for name in names] for each in points]
+    rows = [[str(round(value) if isinstance(value, float) else value) for value in row] for row in found]
     report.show("homes: two hosts, four subtasks", head, rows, verdicts, [])
     report.write("homes", {"points": points}, verdicts)
 

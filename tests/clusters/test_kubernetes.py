@@ -156,9 +156,20 @@ def test_entrypoint_of_the_image_starts_an_executor_that_runs_the_tasks_of_a_dri
         "SPARK_EXECUTOR_POD_IP": "127.0.0.1",
         "SPARK_EXECUTOR_POD_NAME": "executor-1",
         "SPARK_RESOURCE_PROFILE_ID": "0",
-        "SPARK_JAVA_OPT_0": "--add-opens=java.base/java.nio=ALL-UNNAMED",
-        "SPARK_JAVA_OPT_1": "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     }
+    opened = (
+        "lang",
+        "lang.invoke",
+        "lang.reflect",
+        "io",
+        "net",
+        "nio",
+        "util",
+        "util.concurrent",
+        "util.concurrent.atomic",
+    )
+    packages = [*(f"java.base/java.{name}" for name in opened), "java.base/sun.nio.ch", "java.base/sun.util.calendar"]
+    given |= {f"SPARK_JAVA_OPT_{n}": f"--add-opens={name}=ALL-UNNAMED" for n, name in enumerate(packages)}
     keys = {"spark.driver.port": port}
 
     def listens() -> bool:
