@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ from tidegate.operators.contracts import arrow_batch as arrow_batches
 from tidegate.operators.contracts.arrow_batch import ArrowBatch, Layout
 from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.operators.loop.rewrites.explain import explain_functions
+
+PANDAS = pytest.param(
+    "pandas",
+    marks=pytest.mark.skipif(
+        find_spec("pandas") is None, reason="pyspark imports an installed pandas at each start, which takes a second"
+    ),
+)
 
 ORDER = Types.ROW_NAMED(["item", "price"], [Types.STRING(), Types.LONG()])
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
@@ -166,7 +174,7 @@ def test_numpy_columns_of_different_length_fail(env: StreamExecutionEnvironment)
         collected(stream)
 
 
-@pytest.mark.parametrize("package", ["pandas", "polars"])
+@pytest.mark.parametrize("package", [PANDAS, "polars"])
 def test_data_frames_go_in_and_out(env: StreamExecutionEnvironment, package: str) -> None:
     pairs = env.from_collection([("a", 1), ("b", 2), ("c", 3)], PAIR)
 
@@ -183,7 +191,7 @@ def test_data_frames_go_in_and_out(env: StreamExecutionEnvironment, package: str
     assert sorted(collected(values)) == [2, 3, 4]
 
 
-@pytest.mark.parametrize("batch_format", ["arrow", "numpy", "pandas", "polars"])
+@pytest.mark.parametrize("batch_format", ["arrow", "numpy", PANDAS, "polars"])
 def test_values_that_a_function_only_passes_on_stay(env: StreamExecutionEnvironment, batch_format: str) -> None:
     names = ["short", "long", "texts", "flag", "day", "counts", "inner"]
     inner = Types.ROW_NAMED(["x"], [Types.LONG()])

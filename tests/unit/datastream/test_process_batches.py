@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ from tidegate.testing.simulation.engine import Chances
 
 ORDER = Types.ROW_NAMED(["item", "price"], [Types.STRING(), Types.LONG()])
 SUM = Types.ROW_NAMED(["item", "total", "records"], [Types.STRING(), Types.LONG(), Types.LONG()])
+PANDAS = pytest.param(
+    "pandas",
+    marks=pytest.mark.skipif(
+        find_spec("pandas") is None, reason="pyspark imports an installed pandas at each start, which takes a second"
+    ),
+)
 FAULTS = Chances(die=0.1, zombie=0.1, late=0.1, rerun=0.05, rerun_whole=0.05, lose_store=0.2)
 PATH = "execution.state-recovery.path"
 RESTARTS: dict[str, Any] = {
@@ -197,7 +204,7 @@ def test_results_stay_columns_for_the_next_function(simulated: Simulated) -> Non
     assert [(row.item, row.total) for row in collected(seen)] == [totals(1000)[3]]
 
 
-@pytest.mark.parametrize("batch_format", ["numpy", "pandas", "polars"])
+@pytest.mark.parametrize("batch_format", ["numpy", PANDAS, "polars"])
 def test_other_formats_go_in_and_out(simulated: Simulated, batch_format: str) -> None:
     class Cheap(KeyedBatchProcessFunction):
         def process_batch(self, batch: Any, ctx: Any) -> Any:
