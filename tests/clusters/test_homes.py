@@ -73,7 +73,8 @@ def start_host(started: Cluster, number: int) -> None:
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[Cluster]:
     """The first host."""
-    started = Cluster(tmp_path, SITE, {})
+    (tmp_path / "cluster").mkdir()
+    started = Cluster(tmp_path / "cluster", SITE, {})
     try:
         start_host(started, 0)
         yield started
