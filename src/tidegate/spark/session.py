@@ -50,8 +50,8 @@ _CLUSTER_SETTINGS = {
     # A task that does not get its home (homes.py) soon runs elsewhere. Spark's default of 3 s is longer than a round, and every
     # level of a round would wait for it.
     "spark.locality.wait": "300ms",
-    # A task without a home must run where there is space. Spark would prefer a host with many of its rows. If there are several, the
-    # union with the anchor names the same one for all tasks, so all of them would settle there.
+    # A task without a home must run where there is space. Spark would prefer a host with many of its rows. If there are several,
+    # the union with the anchor names the same one for all tasks, so all of them would settle there.
     "spark.shuffle.reduceLocality.enabled": "false",
     # Spark's default is infinite: no home would ever be given back to the cluster, however long the job is idle.
     "spark.dynamicAllocation.cachedExecutorIdleTimeout": "60s",
