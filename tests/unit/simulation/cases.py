@@ -37,6 +37,7 @@ STORED: dict[str, dict[str, Any]] = {
     "behind": {INCREMENTAL: True, "tidegate.state.upload": "behind"},
     "changelog": {CHANGELOG: True, "state.changelog.periodic-materialize.interval": 150},
     "compressed": {INCREMENTAL: True, "execution.checkpointing.snapshot-compression": True},
+    "uncached": {INCREMENTAL: True, "tidegate.state.cache-size": 0},
 }
 STATES: dict[str, dict[str, Any]] = {
     f"{backend}-{name}": {"state.backend.type": backend, **settings}

@@ -34,7 +34,8 @@ def random_case(seed: int) -> Case:
     concurrent, interval = dice.choice((1, 1, 2, 3)), dice.choice((10, 40, INTERVAL))
     fan_in = dice.choice((2, materialize.FAN_IN))
     chances = replace(chances, rerun_whole=dice.choice((0, 0.05)))
-    return Case(scenario, seed, tuple(faults), chances, widths, concurrent, interval, fan_in)
+    state = dice.choice(("hashmap-incremental", "hashmap-uncached"))  # small states stay in memory, and open no store
+    return Case(scenario, seed, tuple(faults), chances, widths, concurrent, interval, fan_in, state=state)
 
 
 def paused_cases(scenario: str, every: int) -> list[Case]:
